@@ -1,0 +1,61 @@
+# Every target sets up what it needs in .venv; nothing but Python 3.11+ and pip has to be there.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n 2
+# torch comes first and pinned: other packages' ranges would fetch a build with gigabytes of CUDA.
+TORCH := torch==2.13.0
+
+.PHONY: help install demo test quick check format bench fuzz clean
+
+help:  ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
+
+install: $(VENV)/all.done  ## Install everything, all extras, editable.
+
+demo: $(VENV)/core.done  ## Mix a small data set and show what changed.
+	$(BIN)/corgi2 demo
+
+test: $(VENV)/test.done  ## Run all tests.
+	$(PYTEST)
+
+quick: $(VENV)/test.done  ## Run the tests that are not slow.
+	$(PYTEST) -m "not slow"
+
+check: $(VENV)/test.done  ## Check format, lint, types and the direction of imports.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_architecture.py
+
+format: $(VENV)/test.done  ## Format the code.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one run.
+	$(BIN)/python -m benchmarks.foundation
+
+fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers.
+	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)
+
+clean:  ## Remove what the targets made.
+	rm -rf $(VENV) .demo .bench
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "corgi2 needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.11 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core.done: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/test.done: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e '.[test,dev]'
+	@touch $@
+
+$(VENV)/all.done: pyproject.toml | $(VENV)/bin/python
+	$(PIP) $(TORCH)
+	$(PIP) -e '.[torch,ray,demo,test,dev]'
+	@touch $@ $(VENV)/core.done $(VENV)/test.done

@@ -1,0 +1,3 @@
+from corgi2.cli import main
+
+main()

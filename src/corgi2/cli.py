@@ -1,0 +1,173 @@
+"""The command line. Errors that a person can do something about are one line each, exit code 1 or 2."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from corgi2.errors import Corgi2Error
+from corgi2.index import BLOCK_BYTES
+from corgi2.sizes import format_size, parse_size
+from corgi2.version import __version__
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SRC_HELP = """SRC is a folder, one shard, a glob ('train-*.tar') or a brace range ('train-{000000..000146}.tar'), on
+this machine or in s3://, gs://, az://. Put globs and braces in quotes, so that the shell leaves them alone."""
+
+
+class Size(click.ParamType[int]):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class KeyValue(click.ParamType[tuple[str, str]]):
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        key, equals, text = str(value).partition("=")
+        if not equals or not key:
+            self.fail("write KEY=VALUE, for example endpoint=http://127.0.0.1:9000", param, ctx)
+        return key, text
+
+
+def _src_option(command: Command) -> Command:
+    return click.option(
+        "--src-option",
+        "src_options",
+        type=KeyValue(),
+        multiple=True,
+        help="An option for SRC's store, again for each: endpoint=URL, region=NAME, access_key_id=…, "
+        "secret_access_key=…, anonymous=true, retries=8, timeout=60 (seconds without a byte). "
+        "Without them the usual places count: environment, instance role.",
+    )(command)
+
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="corgi2")
+def cli() -> None:
+    """Train from shards as well as from shuffled data.
+
+    Shards usually hold records that belong together: one video, one user, one day. A loader that shuffles a small
+    window of them feeds SGD correlated examples, and the model pays. corgi2 mixes shards, keeps their format, and
+    proves that no record was lost.
+
+    \b
+    Look at a data set:     corgi2 inspect  s3://bucket/train
+    Make it quick to open:  corgi2 index    s3://bucket/train
+    See it work:            corgi2 demo
+
+    Sizes are bytes (4096), powers of 1000 (64KB, 8GB) or of 1024 (64KiB, 8GiB).
+    """
+
+
+@cli.command(epilog=_SRC_HELP)
+@click.argument("src")
+@_src_option
+@_json_option
+def inspect(src: str, src_options: tuple[tuple[str, str], ...], as_json: bool) -> None:
+    """Say what SRC is made of: format, shards, blocks, records, bytes, and the damage found.
+
+    Reads all shards once, unless an index is up to date (Parquet: footers only). Writes nothing. The exit code is 1
+    if a shard is damaged.
+    """
+    from corgi2.describe import inspect as describe
+
+    description = describe(src, dict(src_options))
+    click.echo(json.dumps(description.as_json(), indent=2) if as_json else description.as_text())
+    if description.damage:
+        _complain("\n".join(description.damage))
+        sys.exit(1)
+
+
+@cli.command(epilog=_SRC_HELP)
+@click.argument("src")
+@click.option(
+    "--block-size",
+    type=Size(),
+    default=BLOCK_BYTES,
+    show_default="64MB",
+    help="Cut shards into blocks of about this size, at record boundaries. Parquet: a row group is a block.",
+)
+@click.option("--cache", is_flag=True, help="Keep the index in your cache folder, for data that you may not write to.")
+@_src_option
+@_json_option
+def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, str], ...], as_json: bool) -> None:
+    """Scan SRC once and keep where its blocks lie, in .corgi2/ beside the data.
+
+    Other commands and the loader then start at once. Run it again after adding shards: only new and changed ones are
+    read.
+    """
+    from corgi2.describe import left_alone
+    from corgi2.index import cache_store, index_source, load_index, save_index
+    from corgi2.source import find_source
+
+    if block_size < 1:
+        raise click.BadParameter("must be at least one byte", param_hint="--block-size")
+    source = find_source(src, dict(src_options), "index")
+    store = cache_store(source) if cache else source.store
+    made = index_source(source, block_size, load_index(store))
+    save_index(store, made)
+    result = {
+        "index": f"{store.url}/.corgi2/index",
+        "format": source.format.name,
+        "shards": made.shards.num_rows,
+        "blocks": made.blocks.num_rows,
+        "records": made.records,
+        "bytes": made.bytes,
+        "others": list(source.others),
+    }
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+        return
+    click.echo(
+        f"{made.records:,} records in {made.blocks.num_rows:,} blocks of {made.shards.num_rows:,} {source.format.name} "
+        f"shards, {format_size(made.bytes)}; the index is {result['index']}"
+    )
+    if source.others:
+        click.echo(left_alone(source.others))
+
+
+@cli.command()
+@click.argument("folder", default=".demo")
+def demo(folder: str) -> None:
+    """Make a small data set in FOLDER, mix its shards, check every record, and show what changed."""
+    from corgi2.demo import run
+
+    run(folder)
+
+
+def _complain(text: str) -> None:
+    for line in text.splitlines():
+        click.echo(f"corgi2: {line}", err=True)
+
+
+def main() -> None:
+    """Run the command line; what a person can mend becomes a line, what is our mistake stays a traceback."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted; nothing was damaged, run the same command again")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (Corgi2Error, ValueError, MemoryError) as error:
+        _complain(str(error))
+        sys.exit(1)

@@ -1,0 +1,122 @@
+"""``corgi2 demo``: homogeneous shards in, mixed shards out, every record accounted for."""
+
+import io
+import shutil
+import tarfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from corgi2.block import Arena, gather
+from corgi2.errors import SourceError
+from corgi2.index import index_source
+from corgi2.plan import keep_apart, permutation
+from corgi2.source import Source, find_source
+
+CLASSES, RECORDS, SIZE = 10, 400, 2_000
+GROUP = 5
+_MARK = ".made-by-corgi2-demo"
+_SHADES = " ░▒▓█"
+
+
+def run(folder: str) -> None:
+    """Write a data set with one class a shard, mix groups of shards, check, and draw both."""
+    root = Path(folder)
+    _make_room(root)
+    _write_shards(root / "before")
+    before = find_source(root / "before")
+    _mix(before, root / "after")
+    after = find_source(root / "after")
+    click.echo(f"{CLASSES} tar shards of {RECORDS} samples, one class each; mixed {GROUP} at a time.\n")
+    click.echo(_picture(before, after))
+    lost = _records(before) - _records(after)
+    extra = _records(after) - _records(before)
+    if lost or extra:
+        raise SourceError(f"{root}: {lost.total()} records lost, {extra.total()} records that were not there before")
+    click.echo(
+        f"\nAll {CLASSES * RECORDS:,} samples are there, once each, bit for bit, in WebDataset tars: {root / 'after'}"
+    )
+
+
+def _make_room(root: Path) -> None:
+    if root.exists() and not (root / _MARK).exists():
+        raise SourceError(f"{root}: is not a folder that the demo made; name another one, which it may overwrite")
+    shutil.rmtree(root, ignore_errors=True)
+    (root / "before").mkdir(parents=True)
+    (root / _MARK).touch()
+
+
+def _write_shards(folder: Path) -> None:
+    noise = np.random.Generator(np.random.Philox(7))
+    for label in range(CLASSES):
+        with tarfile.open(folder / f"data-{label:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as archive:
+            for number in range(RECORDS):
+                for extension, body in (("bin", noise.bytes(SIZE)), ("cls", b"%d" % label)):
+                    member = tarfile.TarInfo(f"{number:06d}.{extension}")
+                    member.size = len(body)
+                    archive.addfile(member, io.BytesIO(body))
+
+
+def _mix(source: Source, target: Path) -> None:
+    """Algorithm 2 of the paper, without replacement: random groups of shards, each shuffled and cut again."""
+    index = index_source(source)
+    arena = Arena(int(index.column("footprint").sum()))
+    order = permutation(index.blocks.num_rows, (0, 0))
+    for number, blocks in enumerate(np.split(order, range(GROUP, len(order), GROUP))):
+        arena.clear()
+        group = source.format.read(index.pieces(source, blocks), arena)
+        records = permutation(group.records, (0, 1, number))
+        if group.keys is not None:
+            records = keep_apart(records, group.keys)
+        for part, piece in enumerate(np.array_split(records, len(blocks))):
+            path = target / f"data-{number * GROUP + part:06d}{source.format.suffix}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"".join(source.format.write(gather(group, piece), None)))
+
+
+def _labels(source: Source) -> npt.NDArray[np.int64]:
+    """How many samples of each class lie in each shard."""
+    counts = np.zeros((len(source.entries), CLASSES), np.int64)
+    for number, samples in enumerate(_samples(source)):
+        for sample in samples:
+            counts[number, int(sample["cls"])] += 1
+    return counts
+
+
+def _samples(source: Source) -> Iterator[list[dict[str, Any]]]:
+    """The samples of each shard, decoded."""
+    index = index_source(source)
+    for piece in index.pieces(source, range(index.blocks.num_rows)):
+        group = source.format.read([piece], Arena(piece.length))
+        tables = gather(group, np.arange(group.records))
+        yield [sample for table in tables for sample in source.format.samples(table, piece.file.name)]
+
+
+def _records(source: Source) -> Counter[str]:
+    return Counter(
+        xxhash.xxh3_128_hexdigest(sample["__key__"].encode() + sample["bin"] + sample["cls"])
+        for samples in _samples(source)
+        for sample in samples
+    )
+
+
+def _picture(before: Source, after: Source) -> str:
+    """Shards as rows, classes as columns, darker for more samples."""
+    left, right = _labels(before), _labels(after)
+    rows = [
+        f"  shard {number:2d}  |{_shades(a)}|      |{_shades(b)}|"
+        for number, (a, b) in enumerate(zip(left, right, strict=True))
+    ]
+    width = 2 * CLASSES + 8
+    return "\n".join(["            before: its classes".ljust(12 + width) + "after: its classes", *rows])
+
+
+def _shades(counts: npt.NDArray[np.int64]) -> str:
+    levels = np.ceil(counts / counts.sum() * (len(_SHADES) - 1)).astype(int)
+    return "".join(_SHADES[min(level, len(_SHADES) - 1)] * 2 for level in levels)

@@ -1,0 +1,46 @@
+"""What a caller may want to catch.
+
+    Corgi2Error (Exception)
+    ├── ShardError     a shard is damaged, or not what its name says
+    ├── DamageError    several such, from a command that looks at all shards
+    ├── SourceError    these shards cannot be one data set (mixed splits, mixed formats, none at all)
+    └── StoreError     a store refused or failed, after the retries
+
+Bad arguments raise ``ValueError`` or ``TypeError``. The command line prints any of these as one line.
+"""
+
+from collections.abc import Sequence
+
+
+class Corgi2Error(Exception):
+    """Base of all errors that are ours."""
+
+
+class ShardError(Corgi2Error):
+    """Names the shard, the byte offset where it went wrong, and what to do."""
+
+    def __init__(self, shard: str, offset: int, problem: str) -> None:
+        super().__init__(shard, offset, problem)
+        self.shard, self.offset, self.problem = shard, offset, problem
+
+    def __str__(self) -> str:
+        return f"{self.shard}: at byte {self.offset}: {self.problem}"
+
+
+class DamageError(Corgi2Error):
+    """All that was found, a line each."""
+
+    def __init__(self, errors: Sequence[ShardError]) -> None:
+        super().__init__(errors)
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.errors))
+
+
+class SourceError(Corgi2Error):
+    """Shards that cannot be read as one data set."""
+
+
+class StoreError(Corgi2Error):
+    """A store that refused (no such bucket, no permission) or kept failing."""

@@ -1,0 +1,61 @@
+"""Formats: bytes of a shard ↔ records. They know no store: a shard is a name, a size, and bytes on demand.
+
+To add one: a module with a ``FORMATS`` table (suffix → format), and its line in ``_REGISTRY`` below. A format whose
+records lie one after another needs no more than a `corgi2.formats.framed.Framing` (see docs/formats.md).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from corgi2.block import Arena, Group
+from corgi2.formats import jsonl, parquet, tar
+from corgi2.shard import Buffer, Mapper, Piece, Scan, ShardFile
+
+
+class Format(Protocol):
+    """Reads and writes shards with one suffix."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+
+    def scan(self, file: ShardFile, block_bytes: int) -> Scan:
+        """The blocks of a shard; a damaged one is refused."""
+
+    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
+        """Blocks, or whole shards, side by side in memory."""
+
+    def profile(self, file: ShardFile) -> Any:
+        """What a new shard must keep of an old one beside the records: schema, codec, metadata."""
+
+    def write(self, tables: Iterable[Any], profile: Any) -> Iterator[Buffer]:
+        """The bytes of a shard with these records, as they become ready."""
+
+    def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
+        """Records decoded as Python objects. Nothing is ever unpickled."""
+
+
+_REGISTRY: dict[str, Format] = {
+    **tar.FORMATS,
+    **parquet.FORMATS,
+    **jsonl.FORMATS,
+}
+
+
+def suffixes() -> tuple[str, ...]:
+    """All suffixes that mark a shard."""
+    return tuple(_REGISTRY)
+
+
+def suffix_of(path: str) -> str | None:
+    """The suffix that makes a file a shard, or None. The longest counts, and the case of letters does not."""
+    lower = path.lower()
+    return max((suffix for suffix in _REGISTRY if lower.endswith(suffix)), key=len, default=None)
+
+
+def format_of(suffix: str) -> Format:
+    return _REGISTRY[suffix]
+
+
+__all__ = ["Format", "format_of", "suffix_of", "suffixes"]

@@ -1,0 +1,151 @@
+"""gzip and zstd around a framed shard. Streams both ways; memory is one part of the shard."""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from corgi2.errors import ShardError
+from corgi2.shard import Buffer, Checksum, ShardFile
+
+READ_BYTES = 64_000_000
+"""A shard is read in requests of this size."""
+
+_GZIP_LEVEL = 6
+_GZIP_WINDOW = 31  # the largest window, with a gzip header, which zlib fills with no name and no time
+
+
+class Stream(Protocol):
+    """A shard's bytes, decompressed, from front to back."""
+
+    def fill(self, buffer: memoryview) -> int:
+        """Fill the buffer; fewer bytes than it holds mean that the shard has ended."""
+
+
+class PlainStream:
+    def __init__(self, file: ShardFile) -> None:
+        self._file, self._at = file, 0
+
+    def fill(self, buffer: memoryview) -> int:
+        part = buffer[: self._file.size - self._at]
+        if part:
+            self._file.readinto(self._at, part)
+        self._at += len(part)
+        return len(part)
+
+
+class CompressedStream:
+    """Decompresses as it goes, and keeps a checksum of what it read."""
+
+    def __init__(self, file: ShardFile, codec: str) -> None:
+        self._file, self._codec = file, codec
+        self._raw = _RawFile(file)
+        self._stream = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
+
+    @property
+    def checksum(self) -> bytes:
+        return self._raw.checksum.digest()
+
+    def fill(self, buffer: memoryview) -> int:
+        done = 0
+        try:
+            while done < len(buffer):
+                got = self._stream.readinto(buffer[done:])
+                if not got:
+                    break
+                done += got
+        except (OSError, pa.ArrowException) as error:
+            raise ShardError(
+                self._file.name,
+                self._raw.tell(),
+                f"the {self._codec} stream is damaged ({error}); restore the shard from its source, or leave it out",
+            ) from error
+        return done
+
+
+def open_stream(file: ShardFile, codec: str | None) -> PlainStream | CompressedStream:
+    return CompressedStream(file, codec) if codec else PlainStream(file)
+
+
+class _RawFile:
+    """A shard as a Python file, for Arrow to read from, in requests of `READ_BYTES`."""
+
+    closed = False
+
+    def __init__(self, file: ShardFile) -> None:
+        self._file, self._at = file, 0
+        self._part, self._part_start = memoryview(b""), 0
+        self.checksum = Checksum()
+
+    def read(self, size: int = -1) -> bytes:
+        if self._at >= self._file.size:
+            return b""
+        if self._at >= self._part_start + len(self._part):
+            part = memoryview(bytearray(min(READ_BYTES, self._file.size - self._at)))
+            self._file.readinto(self._at, part)
+            self._part, self._part_start = part, self._at
+            self.checksum.update(part)
+        start = self._at - self._part_start
+        chunk = bytes(self._part[start : start + size] if size >= 0 else self._part[start:])
+        self._at += len(chunk)
+        return chunk
+
+    def tell(self) -> int:
+        return self._at
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def compressed(pieces: Iterable[Buffer], codec: str | None) -> Iterator[Buffer]:
+    """One gzip member or one zstd frame, because tarfile's streams stop after the first."""
+    if codec is None:
+        return iter(pieces)
+    return _gzipped(pieces) if codec == "gzip" else _streamed(pieces, codec)
+
+
+def _gzipped(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
+    compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
+    for piece in pieces:
+        yield compressor.compress(piece)
+    yield compressor.flush()
+
+
+def _streamed(pieces: Iterable[Buffer], codec: str) -> Iterator[Buffer]:
+    sink = Sink()
+    stream = pa.CompressedOutputStream(pa.PythonFile(sink, mode="w"), codec)
+    for piece in pieces:
+        stream.write(piece)
+        yield from sink.drain()
+    stream.close()
+    yield from sink.drain()
+
+
+class Sink:
+    """A Python file that Arrow writes to, emptied after each step."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._at = 0
+
+    def write(self, data: Buffer) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        self._at += len(piece)
+        return len(piece)
+
+    def drain(self) -> list[bytes]:
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True

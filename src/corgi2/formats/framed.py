@@ -1,0 +1,285 @@
+"""Formats whose records lie one after another in the file, each with its frame: tar, JSON lines.
+
+A record's span includes its frame, and what belongs to no record (a directory in a tar, a blank line) travels
+with the record before it, or with the first one. So the spans cover the file's body without a gap, records come
+out bit for bit, and the gathered bytes are the body of a shard. Nothing is parsed beyond the frames.
+
+Memory: a scan holds one part of the shard (64 MB), or the largest record if that is larger.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from corgi2.block import RECORD_OVERHEAD, Arena, Group, Indices, framed_table, record_bytes, record_offsets, reserve
+from corgi2.errors import ShardError
+from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, open_stream
+from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile
+
+Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint64]
+
+LARGEST_COMPRESSED_RECORD = 2 << 30
+"""Where a shard is compressed, nothing but this tells a huge record from a lying length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place of some bytes: the shard's name, their offset in it, and how many can follow at the most."""
+
+    name: str
+    base: int
+    limit: int
+    last: bool
+    """Nothing follows these bytes."""
+
+    def error(self, offset: int, problem: str) -> ShardError:
+        return ShardError(self.name, self.base + offset, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Record i is ``data[offsets[i]:offsets[i + 1]]``; what follows the last offset is not complete yet, or, after
+    the end mark, padding."""
+
+    offsets: Indices
+    ended: bool = False
+    keys: Hashes | None = None
+    members: "Members | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The parts of keyed records: part j has the name ``names[j]`` (a hash) and belongs to record ``records[j]``."""
+
+    records: Indices
+    names: Hashes
+
+
+class Framing(Protocol):
+    """What is particular to one framed format."""
+
+    name: str
+    terminator: bytes
+    """What the last record may lack, and must have to be followed by another."""
+    trailer: bytes
+    """What ends a shard."""
+    record_overhead: int
+    """Bytes of memory a record beside offset and permutation."""
+
+    def split(self, data: Bytes, where: Where) -> Frames:
+        """The complete records at the front of the data, which starts at a record."""
+
+    def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
+        """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""
+
+    def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
+        """Decoded records."""
+
+
+@dataclass(frozen=True, slots=True)
+class FramedFormat:
+    framing: Framing
+    suffix: str
+    codec: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.framing.name
+
+    def scan(self, file: ShardFile, block_bytes: int) -> Scan:
+        """Read a shard once, from front to back, and cut it into blocks of about ``block_bytes``."""
+        stream = open_stream(file, self.codec)
+        cutter = _Cutter(self.framing.record_overhead, None if self.codec else block_bytes)
+        seen = []
+        for base, data, frames in _windows(self.framing, stream, file, self.codec):
+            cutter.add(data, frames.offsets)
+            seen.append((base, frames))
+        self.framing.check(file.name, seen)
+        blocks = cutter.finish()
+        if not blocks:
+            raise ShardError(file.name, 0, f"the {self.suffix} shard holds no record; remove it")
+        if isinstance(stream, CompressedStream):
+            (block,) = blocks
+            blocks = [Block(0, file.size, block.records, block.footprint, checksum=stream.checksum)]
+        return Scan(tuple(blocks))
+
+    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
+        """Read pieces into the arena, side by side, as one group in the order of the pieces."""
+        if self.codec:
+            placed = [self._decompress(piece, arena) for piece in pieces]
+        else:
+            starts = [arena.claim(piece.length + len(self.framing.terminator)) for piece in pieces]
+            placed = list(mapper(lambda at: self._fetch(at[0], at[1], arena), zip(pieces, starts, strict=True)))
+        return _group(placed, arena)
+
+    def write(self, tables: Iterable[Any], profile: object = None) -> Iterator[Buffer]:  # noqa: ARG002
+        """The bytes of a shard that holds these records."""
+
+        def body() -> Iterator[Buffer]:
+            for table in tables:
+                yield record_bytes(table).data
+            yield self.framing.trailer
+
+        return compressed(body(), self.codec)
+
+    def profile(self, file: ShardFile) -> None:  # noqa: ARG002
+        """Framed shards have nothing to carry over beside their records."""
+        return
+
+    def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
+        offsets = record_offsets(table)
+        return self.framing.samples(record_bytes(table), offsets - offsets[0], url)
+
+    def _fetch(self, piece: Piece, start: int, arena: Arena) -> "_Placed":
+        piece.file.readinto(piece.start, arena.view(start, piece.length))
+        return self._place(piece, start, piece.length, arena)
+
+    def _decompress(self, piece: Piece, arena: Arena) -> "_Placed":
+        if not piece.is_whole:
+            raise ValueError(f"{piece.file.name}: a compressed shard is read whole, not from byte {piece.start}")
+        spare = len(self.framing.terminator)
+        start, room = arena.used, arena.capacity - arena.used
+        stream = open_stream(piece.file, self.codec)
+        size = stream.fill(arena.view(start, max(0, room - spare)))
+        if size == room - spare and stream.fill(memoryview(bytearray(1))):
+            raise MemoryError(f"{piece.file.name}: expands to more than the {room} bytes left in the buffer")
+        arena.claim(size + spare)
+        return self._place(piece, start, size, arena)
+
+    def _place(self, piece: Piece, start: int, size: int, arena: Arena) -> "_Placed":
+        data, end = arena.array(start, size), self.framing.terminator
+        where = Where(piece.file.name, piece.start, size, last=True)
+        frames = self.framing.split(data, where)
+        _check_end(self.framing, data, frames, where, piece.is_whole)
+        if size and data[size - len(end) :].tobytes() != end:
+            arena.view(start + size, len(end))[:] = end
+            frames.offsets[-1] += len(end)
+        return _Placed(start, frames)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    start: int
+    frames: Frames
+
+
+def _group(placed: Sequence[_Placed], arena: Arena) -> Group:
+    """One table over all pieces. Between two pieces lies a row that is no record: the padding."""
+    offsets = [piece.frames.offsets + piece.start for piece in placed]
+    first_rows = np.cumsum([0] + [len(part) for part in offsets])
+    rows = [np.arange(first, first + len(part) - 1) for first, part in zip(first_rows, offsets, strict=False)]
+    keys = [piece.frames.keys for piece in placed if piece.frames.keys is not None]
+    return Group(
+        framed_table(np.concatenate(offsets), arena.array(0, arena.used)),
+        np.concatenate(rows),
+        np.concatenate(keys) if keys else None,
+    )
+
+
+def _windows(
+    framing: Framing, stream: Stream, file: ShardFile, codec: str | None
+) -> Iterator[tuple[int, Bytes, Frames]]:
+    """The records of a shard, one part of it after another; a record that a part cuts is carried to the next."""
+    limit = LARGEST_COMPRESSED_RECORD if codec else file.size
+    buffer = reserve(READ_BYTES if codec else min(READ_BYTES, file.size))
+    have = base = 0
+    while True:
+        wanted = len(buffer) - have
+        got = stream.fill(buffer[have:])
+        have += got
+        last = got < wanted or (codec is None and base + have == file.size)
+        where = Where(file.name, base, limit if codec else limit - base, last)
+        data = np.frombuffer(buffer, np.uint8, have)
+        frames = framing.split(data, where)
+        yield base, data, frames
+        end = int(frames.offsets[-1])
+        if frames.ended or last:
+            _check_end(framing, data, frames, where, whole=True)
+            if not last:
+                _check_padding(stream, where, have)
+            return
+        if codec and have - end > LARGEST_COMPRESSED_RECORD:
+            raise where.error(end, "a record of more than 2 GiB in a compressed shard; decompress the shard first")
+        buffer = _carried(data[end:])
+        have, base = have - end, base + end
+
+
+def _carried(rest: Bytes) -> memoryview:
+    """A buffer that begins with the rest of the last one. It doubles with a record that is longer than a part, so that
+    no byte is looked at more than a few times."""
+    buffer = reserve(len(rest) + max(READ_BYTES, len(rest)))
+    buffer[: len(rest)] = rest.data
+    return buffer
+
+
+def _check_end(framing: Framing, data: Bytes, frames: Frames, where: Where, whole: bool) -> None:
+    end = int(frames.offsets[-1])
+    if frames.ended:
+        _check_zero(data[end:], where, end)
+    elif where.last and whole and framing.trailer:
+        raise where.error(
+            len(data),
+            "the archive ends without its end mark (1,024 zero bytes): it was cut short. Restore it from its source, "
+            "or, if you know it to be complete, append the mark",
+        )
+
+
+def _check_zero(data: Bytes, where: Where, offset: int) -> None:
+    if data.any():
+        first = offset + int(np.flatnonzero(data)[0])
+        raise where.error(
+            first,
+            "data after the end of the archive, which other readers would not see (several archives in one file?); "
+            "split it, or pack it again",
+        )
+
+
+def _check_padding(stream: Stream, where: Where, offset: int) -> None:
+    buffer = bytearray(1_000_000)
+    while got := stream.fill(memoryview(buffer)):
+        _check_zero(np.frombuffer(buffer, np.uint8, got), where, offset)
+        offset += got
+
+
+@dataclass(slots=True)
+class _Cutter:
+    """Cuts a run of records into blocks: a block ends before the record that would make it too long."""
+
+    record_overhead: int
+    block_bytes: int | None
+    blocks: list[Block] = field(default_factory=list)
+    start: int = 0
+    length: int = 0
+    records: int = 0
+    checksum: Checksum = field(default_factory=Checksum)
+
+    def add(self, data: Bytes, offsets: Indices) -> None:
+        first, last = 0, len(offsets) - 1
+        while first < last:
+            stop = last
+            if self.block_bytes is not None:
+                room = int(offsets[first]) + self.block_bytes - self.length
+                stop = min(last, int(np.searchsorted(offsets, room, "right")) - 1)
+            if stop <= first and self.records:
+                self._close()
+                continue
+            stop = max(stop, first + 1)
+            span = data[offsets[first] : offsets[stop]]
+            self.checksum.update(span.data)
+            self.length += len(span)
+            self.records += stop - first
+            first = stop
+
+    def _close(self) -> None:
+        footprint = self.length + (RECORD_OVERHEAD + self.record_overhead) * self.records
+        self.blocks.append(Block(self.start, self.length, self.records, footprint, checksum=self.checksum.digest()))
+        self.start, self.length, self.records, self.checksum = self.start + self.length, 0, 0, Checksum()
+
+    def finish(self) -> list[Block]:
+        if self.records:
+            self._close()
+        return self.blocks

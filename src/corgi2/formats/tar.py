@@ -1,0 +1,218 @@
+"""WebDataset: a record is the run of members with one key, the path up to the first dot of its base name.
+
+Which members make a sample is WebDataset's rule: regular files whose name has such a dot, ``__meta__`` apart. All
+others (directories, links, devices, names without a dot) belong to no sample and travel with the sample before
+them, or with the first one: nothing is lost. Refused, because moving a record would change what they mean: a hard
+link to another record, a global header other than a comment, sparse and multi-volume members.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from corgi2.block import Indices
+from corgi2.errors import ShardError
+from corgi2.formats.framed import Bytes, FramedFormat, Frames, Hashes, Members, Where
+from corgi2.formats.ustar import REPACK, Archive, read_archive
+
+_REGULAR = np.frombuffer(b"0\x007", np.uint8)
+_KEY_AND_PART = re.compile(rb"((?:[^\n]*/)?[^.]+)\.([^/]*)")
+_META = re.compile(rb"__[^/]*__(?:/|$)")
+_DOT, _SLASH, _NEWLINE, _UNDERSCORE = b"./\n_"
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Tar:
+    name = "tar"
+    terminator = b""
+    trailer = bytes(1024)
+    record_overhead = 8
+
+    def split(self, data: Bytes, where: Where) -> Frames:
+        archive = read_archive(data, where)
+        names = _hash_names(archive, where)
+        first = _first_of_record(names)
+        whole = where.last or archive.ended
+        if whole and not len(first) and len(archive.start):
+            raise where.error(
+                int(archive.start[0]),
+                f"no member belongs to a sample: {archive.name(0)[:80].decode()!r} is no regular file KEY.EXTENSION",
+            )
+        offsets = archive.start[first]
+        offsets[:1] = 0
+        if whole and len(first):
+            offsets = np.append(offsets, archive.stop)
+        if not len(offsets):
+            return Frames(np.zeros(1, np.int64), archive.ended)
+        _check_links(archive, offsets, where)
+        members = _members(archive, names, offsets, where)
+        return Frames(offsets, archive.ended, names.key[first][: len(offsets) - 1], members)
+
+    def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
+        """A key that comes back with other parts is one sample torn apart: WebDataset would make two of it."""
+        keys = np.concatenate([part.keys for _, part in frames if part.keys is not None] or [np.empty(0, np.uint64)])
+        _, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
+        repeated = counts[place] > 1
+        if not repeated.any():
+            return
+        seen: dict[int, set[int]] = {}
+        for at, key, parts in _parts_of(frames, repeated):
+            if key in seen and not seen[key] & parts:
+                raise ShardError(
+                    name,
+                    at,
+                    f"members of one sample do not lie together: its key came before with other parts; {REPACK}",
+                )
+            seen[key] = parts
+
+    def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
+        archive = read_archive(data, Where(url, 0, len(data), last=True))
+        keyed = np.flatnonzero(_hash_names(archive, Where(url, 0, len(data), last=True)).has_key)
+        bounds = np.searchsorted(archive.start[keyed], offsets)
+        body, stop = archive.body.tolist(), (archive.body + archive.size).tolist()
+        raw, members = data.data, keyed.tolist()
+        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            sample: dict[str, Any] = {"__key__": "", "__url__": url}
+            for member in members[first:last]:
+                key, part = _key_and_part(archive.name(member))
+                sample["__key__"] = key
+                sample[part] = bytes(raw[body[member] : stop[member]])
+            yield sample
+
+
+def _key_and_part(name: bytes) -> tuple[str, str]:
+    match = _KEY_AND_PART.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} has no key")
+    return match[1].decode(), match[2].decode().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Of each member: whether it has a key, and hashes of its key and of its part. Parts of equal keys compare."""
+
+    has_key: Mask
+    key: Hashes
+    part: Hashes
+
+
+def _hash_names(archive: Archive, where: Where) -> _Names:
+    _check_text(archive, where)
+    names = _names_of(archive.names)
+    for member, text in archive.long_names.items():
+        long = _names_of(np.frombuffer(text, np.uint8).reshape(1, -1))
+        for column, value in ((names.has_key, long.has_key), (names.key, long.key), (names.part, long.part)):
+            column[member] = value[0]
+    return _Names(names.has_key & np.isin(archive.kind, _REGULAR), names.key, names.part)
+
+
+def _names_of(names: Bytes) -> _Names:
+    """WebDataset's rule on rows of bytes. The few names with a special form take the regular expression."""
+    count, width = names.shape
+    if not width:
+        return _Names(np.zeros(count, bool), np.zeros(count, np.uint64), np.zeros(count, np.uint64))
+    columns = np.arange(width)
+    slashes = names == _SLASH
+    base = np.where(slashes.any(axis=1), width - np.argmax(slashes[:, ::-1], axis=1), 0)
+    dots = (names == _DOT) & (columns >= base[:, None])
+    has_key, dot = dots.any(axis=1), np.argmax(dots, axis=1)
+    special = (has_key & (dot == base)) | (names == _NEWLINE).any(axis=1) | (names[:, 0] == _UNDERSCORE)
+    for row in np.flatnonzero(special).tolist():
+        text = names[row].tobytes().rstrip(b"\0")
+        match = _KEY_AND_PART.fullmatch(text)
+        has_key[row] = match is not None and not _META.match(text)
+        dot[row] = match.end(1) if match else 0
+    in_key = columns < dot[:, None]
+    lower = names + np.where((names >= ord("A")) & (names <= ord("Z")), 32, 0).astype(np.uint8)
+    return _Names(has_key, _hash_rows(names * in_key), _hash_rows(lower * ~in_key))
+
+
+def _hash_rows(rows: Bytes) -> Hashes:
+    """A hash of each row of bytes that does not depend on the zeros at its end."""
+    words = -(-rows.shape[1] // 8)
+    padded = np.zeros((len(rows), words * 8), np.uint8)
+    padded[:, : rows.shape[1]] = rows
+    total = (padded.view("<u8") * _factors(words)).sum(axis=1, dtype=np.uint64)
+    return np.asarray((total ^ (total >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15), np.uint64)
+
+
+@cache
+def _factors(count: int) -> Hashes:
+    return np.random.Philox(key=20).random_raw(count).astype(np.uint64) | np.uint64(1)
+
+
+def _first_of_record(names: _Names) -> Indices:
+    """Members that begin a record: those with another key than the member with a key before them."""
+    keyed = np.flatnonzero(names.has_key)
+    keys = names.key[keyed]
+    return keyed[np.append(True, keys[1:] != keys[:-1])] if len(keyed) else keyed
+
+
+def _members(archive: Archive, names: _Names, offsets: Indices, where: Where) -> Members:
+    keyed = np.flatnonzero(names.has_key)
+    records = np.searchsorted(offsets, archive.start[keyed], "right") - 1
+    complete = records < len(offsets) - 1
+    keyed, records = keyed[complete], records[complete]
+    parts = names.part[keyed]
+    order = np.lexsort((parts, records))
+    twice = np.flatnonzero((np.diff(records[order]) == 0) & (np.diff(parts[order]) == 0))
+    if len(twice):
+        member = int(keyed[order[twice[0] + 1]])
+        raise where.error(
+            int(archive.start[member]),
+            f"a second member {archive.name(member).decode()!r} in one sample, which WebDataset refuses; "
+            "give each sample of a shard a key of its own",
+        )
+    return Members(records, parts)
+
+
+def _check_text(archive: Archive, where: Where) -> None:
+    foreign = set(np.flatnonzero((archive.names >= 0x80).any(axis=1)).tolist())
+    for member in sorted(foreign | archive.long_names.keys()):
+        try:
+            archive.name(member).decode()
+        except UnicodeDecodeError:
+            raise where.error(
+                int(archive.start[member]),
+                f"the member's name {archive.name(member)[:80]!r} is not UTF-8; rename it, or pack the archive again",
+            ) from None
+
+
+def _check_links(archive: Archive, offsets: Indices, where: Where) -> None:
+    for member, target in archive.links.items():
+        record = np.searchsorted(offsets, archive.start[member], "right") - 1
+        if record >= len(offsets) - 1:
+            continue
+        low, high = np.searchsorted(archive.start, [offsets[record], archive.start[member]])
+        if target not in (archive.name(other) for other in range(low, high)):
+            raise where.error(
+                int(archive.start[member]),
+                f"hard link to {target[:80].decode(errors='replace')!r}, which is not in the same sample: its content "
+                f"would be lost when the sample moves; {REPACK}",
+            )
+
+
+def _parts_of(frames: Sequence[tuple[int, Frames]], wanted: Mask) -> Iterator[tuple[int, int, set[int]]]:
+    """Offset, key and parts of the wanted records."""
+    before = 0
+    for base, part in frames:
+        if part.keys is None or part.members is None:
+            continue
+        bounds = np.searchsorted(part.members.records, np.arange(len(part.keys) + 1))
+        for record in np.flatnonzero(wanted[before : before + len(part.keys)]).tolist():
+            names = part.members.names[bounds[record] : bounds[record + 1]]
+            yield base + int(part.offsets[record]), int(part.keys[record]), set(names.tolist())
+        before += len(part.keys)
+
+
+_TAR = Tar()
+FORMATS = {
+    suffix: FramedFormat(_TAR, suffix, codec)
+    for suffix, codec in ((".tar", None), (".tar.gz", "gzip"), (".tgz", "gzip"), (".tar.zst", "zstd"))
+}

@@ -1,0 +1,266 @@
+"""The blocks of a data set: where each lies, how many records it holds, what it takes in memory.
+
+An index is two tables of columns, so that a million blocks load in a fraction of a second. It lies in ``.corgi2/``
+beside the data, or in the user's cache. A shard whose size or etag has changed is scanned again, the others are not.
+"""
+
+import hashlib
+import json
+import os
+import statistics
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from corgi2.block import Arena
+from corgi2.errors import DamageError, ShardError, SourceError
+from corgi2.progress import progress
+from corgi2.shard import Block, Piece, Scan
+from corgi2.source import CORGI_FOLDER, Source
+from corgi2.stores import Entry, Store, open_store, read_object
+
+BLOCK_BYTES = 64_000_000
+INDEX_PATH = f"{CORGI_FOLDER}/index"
+SCAN_THREADS = 4
+SAMPLE_BLOCKS = 8
+
+_VERSION = 1
+_SHARDS = pa.schema([("path", pa.string()), ("size", pa.int64()), ("etag", pa.string()), ("schema", pa.string())])
+_BLOCKS = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("start", pa.int64()),
+        ("length", pa.int64()),
+        ("records", pa.int64()),
+        ("footprint", pa.int64()),
+        ("exact", pa.bool_()),
+        ("checksum", pa.binary()),
+        ("lineage", pa.list_(pa.int32())),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Shards in the order of their paths, and their blocks in the order of shard and start.
+
+    ``lineage`` holds, for blocks that corgi2 wrote, the number of their offline group in every pass.
+    """
+
+    suffix: str
+    block_bytes: int
+    shards: pa.Table
+    blocks: pa.Table
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        return np.asarray(self.blocks.column(name))
+
+    @property
+    def records(self) -> int:
+        return int(self.column("records").sum())
+
+    @property
+    def bytes(self) -> int:
+        return int(np.asarray(self.shards.column("size")).sum())
+
+    def pieces(self, source: Source, numbers: Iterable[int]) -> list[Piece]:
+        """Blocks by number, ready to be read. The source must be the one that was indexed."""
+        shard, start, length = (self.column(name) for name in ("shard", "start", "length"))
+        return [Piece(source.shard(int(shard[n])), int(start[n]), int(length[n])) for n in numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a scan found: the index of all sound shards, and what is wrong with the others."""
+
+    index: Index
+    damage: tuple[ShardError, ...]
+
+
+def index_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None) -> Index:
+    """Index a source; a damaged shard is an error. Shards that ``known`` holds unchanged are not read again."""
+    if known is not None and known.block_bytes == block_bytes and matches(known, source):
+        return known
+    survey = survey_source(source, block_bytes, known)
+    if survey.damage:
+        raise DamageError(survey.damage)
+    return survey.index
+
+
+def survey_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None) -> Survey:
+    """Scan all shards in parallel, with progress, and go on behind damaged ones."""
+    scans = _known_scans(source, block_bytes, known)
+    todo = [number for number, scan in enumerate(scans) if scan is None]
+    total = sum(source.entries[number].size for number in todo)
+    with progress("scanning", total) as advance, ThreadPoolExecutor(SCAN_THREADS) as pool:
+
+        def scan_one(number: int) -> Scan | ShardError:
+            try:
+                return source.format.scan(source.shard(number), block_bytes)
+            except ShardError as error:
+                return error
+            finally:
+                advance(source.entries[number].size)
+
+        for number, result in zip(todo, pool.map(scan_one, todo), strict=True):
+            scans[number] = result
+    return _survey(source, block_bytes, _refuse_other_schemas(source, scans))
+
+
+Scanned = Scan | ShardError | None
+
+
+def _survey(source: Source, block_bytes: int, scans: Sequence[Scanned]) -> Survey:
+    sound = [number for number, scan in enumerate(scans) if isinstance(scan, Scan)]
+    entries = [source.entries[number] for number in sound]
+    shards = pa.table(
+        [
+            [entry.path for entry in entries],
+            [entry.size for entry in entries],
+            [entry.etag for entry in entries],
+            [scan.schema for scan in scans if isinstance(scan, Scan)],
+        ],
+        schema=_SHARDS,
+    )
+    blocks = [(place, block) for place, number in enumerate(sound) for block in scans[number].blocks]  # type: ignore[union-attr]
+    index = Index(source.format.suffix, block_bytes, shards, blocks_table(blocks))
+    return Survey(index, tuple(scan for scan in scans if isinstance(scan, ShardError)))
+
+
+def blocks_table(blocks: Sequence[tuple[int, Block]], lineage: Sequence[Sequence[int]] | None = None) -> pa.Table:
+    """Blocks, each with the number of its shard."""
+    columns = [
+        [shard for shard, _ in blocks],
+        *([getattr(block, name) for _, block in blocks] for name in _BLOCKS.names[1:-1]),
+        lineage if lineage is not None else [[]] * len(blocks),
+    ]
+    return pa.table(columns, schema=_BLOCKS)
+
+
+def _refuse_other_schemas(source: Source, scans: Sequence[Scanned]) -> list[Scanned]:
+    """All shards must have the schema that most have."""
+    schemas = [scan.schema for scan in scans if isinstance(scan, Scan)]
+    if len(set(schemas)) < 2:
+        return list(scans)
+    common = statistics.mode(schemas)
+    example = next(n for n, scan in enumerate(scans) if isinstance(scan, Scan) and scan.schema == common)
+    return [
+        ShardError(
+            source.shard(number).name,
+            source.entries[number].size,
+            f"another schema than {source.entries[example].path}: {_difference(scan.schema, common)}; "
+            "convert it, or leave it out",
+        )
+        if isinstance(scan, Scan) and scan.schema != common
+        else scan
+        for number, scan in enumerate(scans)
+    ]
+
+
+def _difference(schema: str, common: str) -> str:
+    ours, theirs = schema.splitlines(), common.splitlines()
+    here = [line for line in ours if line not in theirs] or ["columns in another order"]
+    there = [line for line in theirs if line not in ours] or ["no such column"]
+    return f"{here[0].strip()!r} against {there[0].strip()!r}"
+
+
+def _known_scans(source: Source, block_bytes: int, known: Index | None) -> list[Scanned]:
+    """What an earlier index says of the shards that have not changed since."""
+    if known is None or known.suffix != source.format.suffix or known.block_bytes != block_bytes:
+        return [None] * len(source.entries)
+    place = {(row["path"], row["size"], row["etag"]): n for n, row in enumerate(known.shards.to_pylist())}
+    first = np.searchsorted(known.column("shard"), np.arange(known.shards.num_rows + 1)).tolist()
+    schemas = known.shards.column("schema").to_pylist()
+    scans: list[Scanned] = []
+    for entry in source.entries:
+        number = place.get((entry.path, entry.size, entry.etag))
+        if number is None:
+            scans.append(None)
+            continue
+        rows = known.blocks.slice(first[number], first[number + 1] - first[number]).to_pylist()
+        fields = _BLOCKS.names[1:-1]
+        scans.append(Scan(tuple(Block(*(row[name] for name in fields)) for row in rows), schemas[number]))
+    return scans
+
+
+def matches(index: Index, source: Source) -> bool:
+    """Whether an index describes exactly these shards, unchanged."""
+    columns = (index.shards.column(name).to_pylist() for name in ("path", "size", "etag"))
+    return tuple(Entry(*row) for row in zip(*columns, strict=True)) == source.entries
+
+
+def save_index(store: Store, index: Index) -> None:
+    store.publish(INDEX_PATH, [_to_bytes(index)])
+
+
+def load_index(store: Store) -> Index | None:
+    """The index that lies in a store, or None."""
+    entry = store.head(INDEX_PATH)
+    return _from_bytes(read_object(store, entry), f"{store.url}/{INDEX_PATH}") if entry else None
+
+
+def cache_store(source: Source) -> Store:
+    """Where the index of a source lies if not beside the data: the user's cache, by the source's address."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    key = hashlib.sha256(source.url.encode()).hexdigest()[:32]
+    return open_store(str(Path(home, "corgi2", key)))
+
+
+def open_index(source: Source) -> Index | None:
+    """The index of exactly this source: beside the data, or in the cache; None where there is none, or it is stale."""
+    for store in (source.store, cache_store(source)):
+        index = load_index(store)
+        if index is not None and matches(index, source):
+            return index
+    return None
+
+
+def _to_bytes(index: Index) -> pa.Buffer:
+    """Two Arrow streams, one behind the other, the first with a header in its metadata."""
+    header = {"version": _VERSION, "suffix": index.suffix, "block_bytes": index.block_bytes}
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    for table in (index.shards.replace_schema_metadata({"corgi2": json.dumps(header)}), index.blocks):
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+    return sink.getvalue()
+
+
+def _from_bytes(data: bytearray, name: str) -> Index:
+    try:
+        reader = pa.BufferReader(data)
+        shards = pa.ipc.open_stream(reader).read_all()
+        header = json.loads(shards.schema.metadata[b"corgi2"])
+        if header["version"] != _VERSION:
+            raise SourceError(
+                f"{name}: made by another version of corgi2 ({header['version']}); delete it and index again"
+            )
+        blocks = pa.ipc.open_stream(reader).read_all()
+        shards = shards.replace_schema_metadata(None)
+        if shards.schema != _SHARDS or blocks.schema != _BLOCKS:
+            raise ValueError("other columns than expected")
+        return Index(header["suffix"], header["block_bytes"], shards, blocks)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{name}: the index is damaged ({error}); delete it and index again") from error
+
+
+def calibrate(source: Source, index: Index, sample: int = SAMPLE_BLOCKS) -> Index:
+    """Footprints that are estimates, corrected by what a fixed sample of blocks, spread evenly, takes when decoded."""
+    unsure = np.flatnonzero(~np.asarray(index.blocks.column("exact")))
+    if not len(unsure):
+        return index
+    picks = unsure[np.unique(np.linspace(0, len(unsure) - 1, min(sample, len(unsure))).astype(np.int64))]
+    estimated, measured = 0, 0
+    footprints = index.column("footprint").copy()
+    for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
+        estimated += int(footprints[number])
+        measured += source.format.read([piece], Arena(0)).footprint
+    footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
+    place = index.blocks.schema.get_field_index("footprint")
+    blocks = index.blocks.set_column(place, _BLOCKS.field("footprint"), pa.array(footprints))
+    return Index(index.suffix, index.block_bytes, index.shards, blocks)

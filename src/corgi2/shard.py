@@ -1,0 +1,79 @@
+"""Shards and blocks, as values: what stores hand to formats, and what formats say about it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import xxhash
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Bytes in one piece."""
+
+
+class ShardFile(Protocol):
+    """All that a format may know of where a shard lies: a name for its errors, a size, and bytes on demand."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def version(self) -> str:
+        """Changes whenever the content does."""
+
+    def readinto(self, start: int, buffer: memoryview) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A byte range of a shard, read in one request: whole records, and all that is needed to split them."""
+
+    start: int
+    length: int
+    records: int
+    footprint: int
+    """Bytes that it takes in memory: decompressed, decoded, offsets and permutation included."""
+    exact: bool = True
+    """False where the footprint is an estimate, because the format does not say before decoding."""
+    checksum: bytes = b""
+    """Of the range's bytes as stored; empty where they were not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What one reading of a shard tells: its blocks, and a schema that all shards of a data set must share."""
+
+    blocks: tuple[Block, ...]
+    schema: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of a shard to read: a block, or the whole shard."""
+
+    file: ShardFile
+    start: int
+    length: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.start == 0 and self.length == self.file.size
+
+
+Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""``map``, or the ``map`` of a pool of threads."""
+
+
+class Checksum:
+    """A running 128-bit checksum. It finds damage; it is no proof against an adversary."""
+
+    SIZE = 16
+
+    def __init__(self) -> None:
+        self._state = xxhash.xxh3_128()
+
+    def update(self, data: Buffer) -> None:
+        self._state.update(data)
+
+    def digest(self) -> bytes:
+        return self._state.digest()

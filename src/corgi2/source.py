@@ -1,0 +1,247 @@
+"""From what a person types to the shards of one data set.
+
+A source is a folder, one file, a glob (``train-*.tar``) or a brace range (``train-{000000..000146}.tar``), in any
+store. What would silently give a wrong data set is refused: several splits together, Hive folders, several formats,
+a range with a missing shard. Files that are no shards are listed in ``others``, never dropped without a word.
+"""
+
+import fnmatch
+import glob
+import os
+import posixpath
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from corgi2.errors import SourceError
+from corgi2.formats import Format, format_of, suffix_of, suffixes
+from corgi2.stores import Entry, Options, Store, StoredShard, Url, open_store, parse_url
+
+CORGI_FOLDER = ".corgi2"
+"""What corgi2 keeps beside the data. No reader takes it for data, this one included."""
+
+_SPECIAL = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_TOKENS = re.compile(r"\*+|\[!?\]?[^\]]*\]|.", re.DOTALL)
+_WORD = re.compile(r"[a-z]+")
+_HIVE = re.compile(r"[^/=]+=[^/]*")
+_SPLITS = {
+    word: split
+    for split, words in (
+        ("train", "train training"),
+        ("validation", "val valid validation dev eval"),
+        ("test", "test testing"),
+    )
+    for word in words.split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The shards of one data set, by path, and the other files that lie between them."""
+
+    store: Store
+    entries: tuple[Entry, ...]
+    format: Format
+    others: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    def shard(self, number: int) -> StoredShard:
+        return StoredShard(self.store, self.entries[number])
+
+
+def find_source(uri: str | os.PathLike[str], options: Options | None = None, command: str = "inspect") -> Source:
+    """The source at a URI. ``command`` is the one to name where an error shows a way out."""
+    url = parse_url(os.fspath(uri))
+    pattern = _pattern(url)
+    if pattern is not None:
+        root, wanted = pattern
+        store = open_store(url.at(root), options)
+        found = _matching(store, wanted, str(url))
+        entries = [entry for entry in found if suffix_of(entry.path)]
+        others = [entry.path for entry in found if not suffix_of(entry.path)]
+    elif _is_file(url):
+        root, name = posixpath.split(url.path)
+        store = open_store(url.at(root), options)
+        entry = store.head(name)
+        if entry is None:
+            raise SourceError(f"{url}: there is no such file")
+        entries, others = ([entry], []) if suffix_of(name) else ([], [name])
+    else:
+        store = open_store(url, options)
+        entries, others = _shards_of(store.list())
+    _check(entries, others, str(url), store.url, command)
+    suffix = suffix_of(entries[0].path)
+    return Source(store, tuple(entries), format_of(suffix or ""), tuple(others))
+
+
+def _pattern(url: Url) -> tuple[str, list[str]] | None:
+    """The folder above the first special character, and the patterns below it."""
+    special = _SPECIAL.search(url.path)
+    if special is None or (url.scheme == "file" and os.path.lexists(url.path)):
+        return None
+    root, slash, rest = url.path[: special.start()].rpartition("/")
+    return root + (slash if not root else ""), [*_expand(rest + url.path[special.start() :])]
+
+
+def _is_file(url: Url) -> bool:
+    if url.scheme != "file":
+        return suffix_of(url.path) is not None
+    if not os.path.lexists(url.path):
+        raise SourceError(f"{url}: there is no such file or folder")
+    return not os.path.isdir(url.path)  # noqa: PTH112
+
+
+def _expand(pattern: str) -> Iterator[str]:
+    """Braces as WebDataset and the shell read them: ``{000..146}`` and ``{a,b}``."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        yield pattern
+        return
+    for choice in _choices(match[1]):
+        yield from _expand(pattern[: match.start()] + choice + pattern[match.end() :])
+
+
+def _choices(text: str) -> Iterable[str]:
+    numbers = _RANGE.fullmatch(text)
+    if numbers is None:
+        if "," not in text:
+            raise ValueError(f"{{{text}}} is neither a range such as {{000..146}} nor a list such as {{a,b}}")
+        return text.split(",")
+    first, last = int(numbers[1]), int(numbers[2])
+    if last < first:
+        raise ValueError(f"the range {{{text}}} ends before it begins")
+    padded = any(len(text) > 1 and text.startswith("0") for text in numbers.groups())
+    width = max(map(len, numbers.groups())) if padded else 0
+    return (f"{number:0{width}d}" for number in range(first, last + 1))
+
+
+def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
+    """Entries that match; a pattern without a wildcard must be there."""
+    listing = {entry.path: entry for entry in store.list() if CORGI_FOLDER not in entry.path.split("/")}
+    exact = [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)]
+    missing = [path for path in exact if path not in listing]
+    if missing:
+        raise SourceError(
+            f"{typed}: {len(missing)} of {len(exact)} shards are missing, the first is {store.url}/{missing[0]}; "
+            "restore them, or correct the range"
+        )
+    found = set(exact)
+    for pattern in set(patterns) - found:
+        matcher = re.compile(_glob(pattern))
+        found.update(path for path in listing if matcher.fullmatch(path))
+    return [listing[path] for path in sorted(found)]
+
+
+def _glob(pattern: str) -> str:
+    """A glob as a regular expression, as shells read it: ``*`` stays within a folder, hidden names want a dot."""
+    parts = pattern.split("/")
+    folders = [r"(?:(?!\.)[^/]+/)*" if part == "**" else _glob_part(part) + "/" for part in parts[:-1]]
+    return "".join(folders) + (r"(?:(?!\.)[^/]+/)*(?!\.)[^/]+" if parts[-1] == "**" else _glob_part(parts[-1]))
+
+
+def _glob_part(part: str) -> str:
+    hidden = "" if part.startswith(".") else r"(?!\.)"
+    return hidden + "".join(map(_glob_token, _TOKENS.findall(part)))
+
+
+def _glob_token(text: str) -> str:
+    if text[0] == "*":
+        return "[^/]*"
+    if text == "?":
+        return "[^/]"
+    return "(?!/)" + fnmatch.translate(text)[4:-3] if len(text) > 1 else re.escape(text)
+
+
+def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
+    """Shards, and what is none: other suffixes, and hidden files and folders (``.name``, ``_name``)."""
+    entries, others = [], []
+    for entry in listing:
+        parts = entry.path.split("/")
+        if CORGI_FOLDER in parts:
+            continue
+        if suffix_of(entry.path) and not any(part.startswith((".", "_")) for part in parts):
+            entries.append(entry)
+        else:
+            others.append(entry.path)
+    return entries, others
+
+
+def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, command: str) -> None:
+    if not entries:
+        raise SourceError(_nothing(others, typed))
+    hive = next((entry.path for entry in entries if any(map(_HIVE.fullmatch, entry.path.split("/")[:-1]))), None)
+    if hive:
+        raise SourceError(
+            f"{root}/{hive}: Hive folders keep a column's values only in the path, where mixing would lose them; write "
+            "the column into the files first, or name one folder"
+        )
+    _check_splits(entries, typed, root, command)
+    kinds = Counter(suffix_of(entry.path) for entry in entries)
+    if len(kinds) > 1:
+        counts = ", ".join(f"{count} {suffix}" for suffix, count in kinds.most_common())
+        raise SourceError(
+            f"{typed}: shards of several formats lie together ({counts}); name one kind, for example: "
+            f"corgi2 {command} {_example(entries, root)}"
+        )
+
+
+def _nothing(others: Sequence[str], typed: str) -> str:
+    if not others:
+        return f"{typed}: no shard is there (nothing matches, or the folder is empty)"
+    hint = "; JSON lines are taken from .jsonl and .ndjson" if any(path.endswith(".json") for path in others) else ""
+    return (
+        f"{typed}: no shard is there; {len(others)} other files, such as {others[0]}, end in none of "
+        f"{' '.join(suffixes())}{hint}"
+    )
+
+
+def _check_splits(entries: Sequence[Entry], typed: str, root: str, command: str) -> None:
+    """Training on the validation set spoils somebody's evaluation. Splits that were named one by one are wanted."""
+    splits = Counter(_split_of(entry.path) for entry in entries)
+    below = typed.removeprefix(root).lower()
+    named = {_SPLITS[word] for word in _WORD.findall(below) if word in _SPLITS}
+    named.add(_split_of(posixpath.basename(root)))
+    if len(splits) < 2 or splits.keys() <= {"", "train"} or splits.keys() - {""} <= named:
+        return
+    counts = ", ".join(f"{split or 'unnamed'} ({count} shards)" for split, count in sorted(splits.items()))
+    raise SourceError(
+        f"{typed}: several splits lie together: {counts}; name one of them, for example: "
+        f"corgi2 {command} {_example(entries, root)}"
+    )
+
+
+def _split_of(path: str) -> str:
+    """The split that the end of a path names: ``data/train-00.tar`` is of train."""
+    return next((_SPLITS[word] for word in reversed(_WORD.findall(path.lower())) if word in _SPLITS), "")
+
+
+def _example(entries: Sequence[Entry], root: str) -> str:
+    """A way to type one split and one kind of these shards, train if there is one."""
+    paths = [entry.path for entry in entries]
+    splits = {_split_of(path) for path in paths}
+    split = "train" if "train" in splits else max(splits)
+    kinds = Counter(suffix_of(path) for path in paths if _split_of(path) == split)
+    suffix = kinds.most_common(1)[0][0]
+    wanted = [path for path in paths if _split_of(path) == split and suffix_of(path) == suffix]
+    return shlex.quote(_covering(wanted, paths, root, suffix or ""))
+
+
+def _covering(paths: Sequence[str], others: Sequence[str], root: str, suffix: str) -> str:
+    """A folder or a glob that names these paths and none of the others, or else one of these paths."""
+    prefix = posixpath.commonprefix(paths)
+    folder = prefix.rpartition("/")[0]
+    if folder and all(path in paths for path in others if path.startswith(folder + "/")):
+        return f"{root}/{folder}"
+    name = posixpath.commonprefix([posixpath.basename(path) for path in paths])
+    for start in (glob.escape(prefix.removesuffix(suffix)), f"**/{glob.escape(name.removesuffix(suffix))}"):
+        matcher = re.compile(_glob(f"{start}*{suffix}"))
+        if sorted(filter(matcher.fullmatch, others)) == sorted(paths):
+            return f"{glob.escape(root)}/{start}*{suffix}"
+    return f"{root}/{paths[0]}"

@@ -1,0 +1,139 @@
+"""Where bytes live: a folder of this machine, or an object store.
+
+A store is opened at a root (``s3://bucket/train``) and speaks of paths below it. It promises:
+
+- ``publish`` is atomic: a reader sees the whole object or none of it, whatever is killed whenever;
+- every request is counted in ``requests``;
+- what is temporary is retried with back-off; what is permanent fails at once, in one line, as a `StoreError`;
+- it can be pickled, and it works in a child process, forked or spawned, before or after its first use.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from corgi2.shard import Buffer
+from corgi2.stores.url import Url, parse_url
+
+PART_BYTES = 64_000_000
+"""One request moves at most this much; a larger object goes in ⌈size / PART_BYTES⌉ parts."""
+
+Options = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object of a listing. The etag changes whenever the content does."""
+
+    path: str
+    size: int
+    etag: str
+
+
+_counting = threading.Lock()
+# Held across a fork, so that no child inherits it locked by a thread that it does not have.
+os.register_at_fork(before=_counting.acquire, after_in_parent=_counting.release, after_in_child=_counting.release)
+
+
+@dataclass(slots=True)
+class Requests:
+    """How often a store was asked. Safe to count from many threads."""
+
+    lists: int = 0
+    reads: int = 0
+    writes: int = 0
+    deletes: int = 0
+
+    def count(self, *, lists: int = 0, reads: int = 0, writes: int = 0, deletes: int = 0) -> None:
+        with _counting:
+            self.lists += lists
+            self.reads += reads
+            self.writes += writes
+            self.deletes += deletes
+
+
+class Store(Protocol):
+    """What the rest of corgi2 asks of a store. Paths are relative to its root, with ``/`` between parts."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def requests(self) -> Requests: ...
+
+    def list(self, folder: str = "") -> list[Entry]:
+        """All objects below a folder, by path. An empty list where there is no such folder."""
+
+    def head(self, path: str) -> Entry | None:
+        """One object, or None where there is none."""
+
+    def readinto(self, path: str, start: int, buffer: memoryview) -> None:
+        """Fill the buffer with the object's bytes from ``start`` on."""
+
+    def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
+        """Write an object, replacing one of that name, atomically."""
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write an object if there is none of that name; False if there is."""
+
+    def delete(self, path: str) -> None:
+        """Delete an object; one that is not there counts as deleted."""
+
+
+def open_store(url: str | Url, options: Options | None = None) -> Store:
+    """The store at a URL: a local path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``."""
+    parsed = parse_url(url) if isinstance(url, str) else url
+    if parsed.scheme == "file":
+        from corgi2.stores.local import LocalStore
+
+        if options:
+            raise ValueError(f"a local folder takes no storage options (got {', '.join(options)})")
+        return LocalStore(parsed.path)
+    from corgi2.stores.remote import RemoteStore
+
+    return RemoteStore(parsed, options or {})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """A shard in a store, as formats see it: a name, a size, bytes."""
+
+    store: Store
+    entry: Entry
+
+    @property
+    def name(self) -> str:
+        return f"{self.store.url}/{self.entry.path}"
+
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+    @property
+    def version(self) -> str:
+        return self.entry.etag
+
+    def readinto(self, start: int, buffer: memoryview) -> None:
+        self.store.readinto(self.entry.path, start, buffer)
+
+
+def read_object(store: Store, entry: Entry) -> bytearray:
+    """A small object, whole."""
+    data = bytearray(entry.size)
+    store.readinto(entry.path, 0, memoryview(data))
+    return data
+
+
+__all__ = [
+    "PART_BYTES",
+    "Entry",
+    "Options",
+    "Requests",
+    "Store",
+    "StoredShard",
+    "Url",
+    "open_store",
+    "parse_url",
+    "read_object",
+]

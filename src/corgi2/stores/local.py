@@ -1,0 +1,162 @@
+"""Files of this machine, through the operating system.
+
+Reads go straight into the caller's buffer. A file is published under a temporary name in its folder, flushed
+to the disk, renamed, and the folder flushed: after a crash it is there whole or not at all. Temporary files
+that a crash leaves are never listed.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corgi2.errors import StoreError
+from corgi2.shard import Buffer
+from corgi2.stores import Entry, Requests
+
+_TEMPORARY = ".corgi2-tmp"
+
+
+@dataclass(slots=True)
+class LocalStore:
+    url: str
+    requests: Requests = field(default_factory=Requests)
+
+    def list(self, folder: str = "") -> list[Entry]:
+        self.requests.count(lists=1)
+        root = Path(self.url)
+        with _clear_errors():
+            found = [(path.relative_to(root).as_posix(), _status(path)) for path in _walk(root / folder, set())]
+        return sorted((_entry(path, status) for path, status in found if status), key=lambda entry: entry.path)
+
+    def head(self, path: str) -> Entry | None:
+        self.requests.count(lists=1)
+        file = Path(self.url, path)
+        with _clear_errors(file):
+            try:
+                return _entry(path, file.stat()) if not file.is_dir() else None
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def readinto(self, path: str, start: int, buffer: memoryview) -> None:
+        self.requests.count(reads=1)
+        file = Path(self.url, path)
+        with _clear_errors(file):
+            fd = os.open(file, os.O_RDONLY)
+            try:
+                done = 0
+                while done < len(buffer):
+                    got = os.preadv(fd, [buffer[done:]], start + done)
+                    if got == 0:
+                        raise StoreError(
+                            f"{self.url}/{path}: ends at byte {start + done}, expected {start + len(buffer)}: "
+                            "it changed after it was listed; run the command again"
+                        )
+                    done += got
+            finally:
+                os.close(fd)
+
+    def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
+        self.requests.count(writes=1)
+        with self._written(path, pieces) as (temporary, final), _clear_errors(final):
+            temporary.replace(final)
+            _flush_folder(final.parent)
+            return _entry(path, final.stat())
+
+    def create(self, path: str, data: bytes) -> bool:
+        self.requests.count(writes=1)
+        with self._written(path, [data]) as (temporary, final), _clear_errors(final):
+            try:
+                final.hardlink_to(temporary)
+            except FileExistsError:
+                return False
+            _flush_folder(final.parent)
+            return True
+
+    def delete(self, path: str) -> None:
+        self.requests.count(deletes=1)
+        file = Path(self.url, path)
+        with _clear_errors(file):
+            file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _written(self, path: str, pieces: Iterable[Buffer]) -> Iterator[tuple[Path, Path]]:
+        final = Path(self.url, path)
+        temporary = final.with_name(f".{secrets.token_hex(8)}{_TEMPORARY}")
+        try:
+            with _clear_errors(final):
+                _make_folder(final.parent)
+                file = temporary.open("xb", buffering=0)
+            with file:
+                for piece in pieces:
+                    with _clear_errors(final):
+                        _write_all(file.fileno(), memoryview(piece))
+                with _clear_errors(final):
+                    os.fsync(file.fileno())
+            yield temporary, final
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+    """Files below a folder, links followed, each folder once, so that a loop of links ends."""
+    try:
+        status = folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if (status.st_dev, status.st_ino) in seen or not folder.is_dir():
+        return
+    seen.add((status.st_dev, status.st_ino))
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir():
+                yield from _walk(Path(entry.path), seen)
+            elif not entry.name.endswith(_TEMPORARY):
+                yield Path(entry.path)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """None for a file that was deleted meanwhile; a link to nothing is an error."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise
+        return None
+
+
+def _entry(path: str, status: os.stat_result) -> Entry:
+    return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")
+
+
+def _write_all(fd: int, data: memoryview) -> None:
+    data = data.cast("B")
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _flush_folder(folder.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _clear_errors(file: Path | None = None) -> Iterator[None]:
+    """The operating system's errors as one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{file or error.filename}: {error.strerror or error}") from error

@@ -1,0 +1,311 @@
+"""Object stores, through obstore: S3, Google Cloud Storage, Azure, and memory for tests.
+
+One request moves at most `PART_BYTES`. Reads are streamed into the caller's buffer, so that a request in flight
+holds a few MB beside it. Whatever fails for a moment is asked again here, so that each request is counted, and an
+answer that breaks off is continued from the byte where it broke. Only the parts of an upload are retried by obstore.
+"""
+
+import itertools
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from corgi2.errors import StoreError
+from corgi2.shard import Buffer
+from corgi2.stores import PART_BYTES, Entry, Options, Requests
+from corgi2.stores.fork import obstore
+from corgi2.stores.url import Url
+
+T = TypeVar("T")
+
+_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+_PAGES = {"s3": 1000, "gs": 1000, "az": 5000, "memory": 1 << 62}
+_STREAM_BYTES = 1_000_000
+_PARTS_IN_FLIGHT = 4
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+_memories: dict[tuple[str, int], object] = {}
+
+
+@dataclass(slots=True)
+class RemoteStore:
+    """The objects below ``root``. Clients are made on first use, once a process, and never pickled."""
+
+    root: Url
+    options: Options = field(repr=False)
+    requests: Requests = field(default_factory=Requests)
+    _clients: dict[tuple[int, int], object] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.options = dict(self.options)
+        _settings(self.root, self.options, _retries(self.options))
+
+    def __reduce__(self) -> tuple[type["RemoteStore"], tuple[Url, Options]]:
+        return RemoteStore, (self.root, self.options)
+
+    @property
+    def url(self) -> str:
+        return str(self.root)
+
+    def list(self, folder: str = "") -> list[Entry]:
+        client, prefix = self._client(), self._key("")
+        key = self._key(folder).rstrip("/") or None
+        chunks = self._ask("listing", folder, lambda: [*obstore().list(client, prefix=key)], lists=1)
+        found = [meta for chunk in chunks for meta in chunk]
+        self.requests.count(lists=max(0, -(-len(found) // _PAGES[self.root.scheme]) - 1))
+        below = (meta for meta in found if meta["path"].startswith(prefix))
+        return sorted((_entry(meta["path"][len(prefix) :], meta) for meta in below), key=lambda entry: entry.path)
+
+    def head(self, path: str) -> Entry | None:
+        client = self._client()
+        try:
+            meta = self._ask("looking up", path, lambda: obstore().head(client, self._key(path)), lists=1)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return _entry(path, meta)
+
+    def readinto(self, path: str, start: int, buffer: memoryview) -> None:
+        for at in range(0, len(buffer), PART_BYTES):
+            self._read_part(path, start + at, buffer[at : at + PART_BYTES])
+
+    def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
+        body = _Body(pieces)
+        first = body.up_to(PART_BYTES + 1)
+        if len(first) > PART_BYTES:
+            result = self._put_parts(path, first, body)
+        else:
+            client, key = self._client(), self._key(path)
+            put = partial(obstore().put, client, key, first, use_multipart=False)
+            result = self._ask("writing", path, put, writes=1)
+        return Entry(path, body.size, result["e_tag"] or "")
+
+    def create(self, path: str, data: bytes) -> bool:
+        client, attempts = self._client(), 0
+
+        def put() -> None:
+            nonlocal attempts
+            attempts += 1
+            obstore().put(client, self._key(path), data, mode="create", use_multipart=False)
+
+        try:
+            self._ask("writing", path, put, writes=1)
+        except StoreError as error:
+            if isinstance(error.__cause__, obstore().exceptions.AlreadyExistsError):
+                return attempts > 1 and self._holds(path, data)
+            raise
+        return True
+
+    def delete(self, path: str) -> None:
+        client = self._client()
+        try:
+            self._ask("deleting", path, lambda: obstore().delete(client, self._key(path)), deletes=1)
+        except StoreError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+
+    def _put_parts(self, path: str, first: bytearray, rest: "_Body") -> Any:
+        """In parts, of which a reader sees nothing before the last request."""
+        client = self._client(_retries(self.options))
+        options = {"use_multipart": True, "chunk_size": PART_BYTES, "max_concurrency": _PARTS_IN_FLIGHT}
+        try:
+            return obstore().put(client, self._key(path), itertools.chain([first], rest), **options)
+        except (OSError, obstore().exceptions.BaseError) as error:
+            if rest.error is not None:
+                raise rest.error from None
+            raise self._failed("writing", path, error) from error
+        finally:
+            self.requests.count(writes=-(-rest.size // PART_BYTES) + 2)
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        """Whether an object is what an attempt wrote whose answer was lost."""
+        entry = self.head(path)
+        if entry is None or entry.size != len(data):
+            return False
+        there = bytearray(entry.size)
+        self.readinto(path, 0, memoryview(there))
+        return there == data
+
+    def _read_part(self, path: str, start: int, buffer: memoryview) -> None:
+        """One request for the whole part, and one more for the rest each time that an answer breaks off."""
+        client, key, done = self._client(), self._key(path), 0
+        same: dict[str, str] = {}
+
+        def read() -> None:
+            nonlocal done
+            answer = obstore().get(client, key, options={"range": (start + done, start + len(buffer)), **same})
+            if answer.meta["e_tag"]:
+                same["if_match"] = answer.meta["e_tag"]
+            for chunk in answer.stream(min_chunk_size=_STREAM_BYTES):
+                size = len(chunk)
+                buffer[done : done + size] = memoryview(chunk)
+                done += size
+
+        self._ask("reading", path, read, reads=1)
+        if done < len(buffer):
+            raise StoreError(
+                f"{self.url}/{path}: ends at byte {start + done}, expected {start + len(buffer)}: "
+                "it changed after it was listed; run the command again"
+            )
+
+    def _key(self, path: str) -> str:
+        return f"{self.root.path}/{path}" if self.root.path else path
+
+    def _client(self, retries: int = 0) -> object:
+        """This process' client that retries so often by itself."""
+        key = os.getpid(), retries
+        if key not in self._clients:
+            self._clients[key] = _make_client(self.root, self.options, retries)
+        return self._clients[key]
+
+    def _ask(self, verb: str, path: str, call: Callable[[], T], **requests: int) -> T:
+        """Call obstore, again if it failed for a moment; count each request."""
+        for attempt in itertools.count():
+            self.requests.count(**requests)
+            try:
+                return call()
+            except (OSError, obstore().exceptions.BaseError) as error:
+                if attempt >= _retries(self.options) or not _is_temporary(error):
+                    raise self._failed(verb, path, error, attempt + 1) from error
+            time.sleep(min(0.1 * 2**attempt, 10.0) * random.uniform(0.5, 1))  # noqa: S311
+        raise AssertionError
+
+    def _failed(self, verb: str, path: str, error: Exception, attempts: int = 1) -> StoreError:
+        often = f", after {attempts} attempts" if attempts > 1 else ""
+        return StoreError(f"{self.url}/{path}".rstrip("/") + f": {verb}: {_one_line(error)}{often}")
+
+
+class _Body:
+    """The pieces of an object, counted as they pass, and the error of whoever makes them."""
+
+    def __init__(self, pieces: Iterable[Buffer]) -> None:
+        self._pieces = iter(pieces)
+        self.size = 0
+        self.error: Exception | None = None
+
+    def up_to(self, count: int) -> bytearray:
+        """Pieces until there are ``count`` bytes, or all of them."""
+        start = bytearray()
+        while len(start) < count and (view := self._next()) is not None:
+            start += view
+        return start
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """The rest, made in a thread of its own: obstore asks from within its runtime, where reading is forbidden."""
+        with ThreadPoolExecutor(1) as thread:
+            while (view := thread.submit(self._next).result()) is not None:
+                yield view
+
+    def _next(self) -> memoryview | None:
+        try:
+            piece = next(self._pieces, None)
+        except Exception as error:
+            self.error = error
+            raise
+        if piece is None:
+            return None
+        view = memoryview(piece).cast("B")
+        self.size += len(view)
+        return view
+
+
+def _make_client(root: Url, options: Options, retries: int) -> object:
+    stores = obstore().store
+    if root.scheme == "memory":
+        return _memory(root.bucket)
+    settings = _settings(root, options, retries)
+    try:
+        return getattr(stores, _CLASSES[root.scheme])(root.bucket, **settings)
+    except (ValueError, TypeError, obstore().exceptions.BaseError) as error:
+        raise StoreError(f"{root}: {_one_line(error)}") from error
+
+
+def _memory(name: str) -> object:
+    if any(other == name and pid != os.getpid() for other, pid in _memories):
+        raise StoreError(
+            f"memory://{name}: is not to be had in a forked process; use a folder, such as /dev/shm/{name}"
+        )
+    return _memories.setdefault((name, os.getpid()), obstore().store.MemoryStore())
+
+
+def _settings(root: Url, options: Options, retries: int) -> dict[str, Any]:
+    """corgi2's options as obstore's: a few have plain names of ours, all others are obstore's own."""
+    settings: dict[str, Any] = {key: value for key, value in options.items() if key not in _OURS}
+    if "anonymous" in options:
+        settings["skip_signature"] = _flag("anonymous", options["anonymous"])
+    endpoint = str(options.get("endpoint") or (os.environ.get("AWS_ENDPOINT_URL", "") if root.scheme == "s3" else ""))
+    if root.scheme == "gs" and "endpoint" in settings:
+        settings["base_url"] = settings.pop("endpoint")
+    settings["client_options"] = {
+        "timeout": "1h",
+        "read_timeout": f"{_seconds(options)}s",
+        "allow_http": endpoint.startswith("http://"),
+        **settings.get("client_options", {}),
+    }
+    settings["retry_config"] = {
+        "max_retries": retries,
+        "retry_timeout": timedelta(minutes=3),
+        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
+    }
+    return settings
+
+
+_OURS = {"anonymous", "retries", "timeout"}
+
+
+def _retries(options: Options) -> int:
+    return _count("retries", options.get("retries", 8))
+
+
+def _seconds(options: Options) -> int:
+    return max(1, _count("timeout", options.get("timeout", 60)))
+
+
+def _count(name: str, value: object) -> int:
+    text = str(value)
+    if not text.isdigit():
+        raise ValueError(f"storage option {name} is a whole number (got {value!r})")
+    return int(text)
+
+
+def _flag(name: str, value: object) -> bool:
+    text = str(value).lower()
+    if text not in _TRUE | _FALSE:
+        raise ValueError(f"storage option {name} is true or false (got {value!r})")
+    return text in _TRUE
+
+
+def _entry(path: str, meta: Any) -> Entry:
+    return Entry(path, meta["size"], meta["e_tag"] or f"{meta['last_modified']:%Y%m%dT%H%M%S.%f}-{meta['size']:x}")
+
+
+_CODE = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
+_STATUS = re.compile(r"status code: (\d+) ([A-Za-z -]*)")
+_QUERY = re.compile(r"\?\S*")
+_TEMPORARY_STATUS = {408, 429, *range(500, 600)}
+
+
+def _is_temporary(error: Exception) -> bool:
+    """Whether the store was busy, or the connection broke or timed out. obstore says so only in its text."""
+    text = str(error).partition("\n\nDebug source")[0]
+    status = _STATUS.search(text)
+    return int(status[1]) in _TEMPORARY_STATUS if status else "HTTP error" in text
+
+
+def _one_line(error: BaseException) -> str:
+    """What the store said, without its XML, its debugging text, or a URL's query, which may hold a signature."""
+    text, _, debug = str(error).partition("\n\nDebug source")
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if status:
+        text = f"{status[1]} {status[2]} " + (f"{code[1]}: {code[2]}" if code else "")
+    elif "kind: Timeout" in debug:
+        text += " (timed out)"
+    return _QUERY.sub("", " ".join(text.split()))[:400]

@@ -1,0 +1,90 @@
+"""Shards in memory, and ways to make and read them in tests."""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corgi2.block import Arena, Group, gather
+from corgi2.formats import Format, format_of
+from corgi2.shard import Piece
+
+TAR, PARQUET, JSONL = format_of(".tar"), format_of(".parquet"), format_of(".jsonl")
+
+
+@dataclass(frozen=True)
+class MemoryShard:
+    """A shard that is just bytes."""
+
+    data: bytes
+    name: str = "shard"
+    version: str = ""
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def readinto(self, start: int, buffer: memoryview) -> None:
+        assert start + len(buffer) <= len(self.data), "read behind the end of the shard"
+        buffer[:] = self.data[start : start + len(buffer)]
+
+    def piece(self) -> Piece:
+        return Piece(self, 0, len(self.data))
+
+
+def tar_of(members: Iterable[tuple[str, bytes]], format: int = tarfile.USTAR_FORMAT) -> bytes:
+    """A tar of regular files, by the standard library."""
+    return tar_of_infos([(tarfile.TarInfo(name), body) for name, body in members], format)
+
+
+def tar_of_infos(members: Iterable[tuple[tarfile.TarInfo, bytes]], format: int = tarfile.USTAR_FORMAT) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=format) as archive:
+        for member, body in members:
+            member.size = len(body)
+            archive.addfile(member, io.BytesIO(body))
+    return sink.getvalue()
+
+
+def parquet_of(table: pa.Table, **options: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
+
+
+def compressed(data: bytes, suffix: str) -> bytes:
+    """Data as the suffix says: .gz, .tgz, .zst or none."""
+    if suffix.endswith((".gz", ".tgz")):
+        return gzip.compress(data)
+    return bytes(pa.Codec("zstd").compress(data)) if suffix.endswith(".zst") else data
+
+
+def read_shards(format: Format, shards: Sequence[bytes], capacity: int = 1 << 28) -> Group:
+    return format.read([MemoryShard(data, f"shard-{n}").piece() for n, data in enumerate(shards)], Arena(capacity))
+
+
+def records_of(group: Group, order: Any = None, slice_bytes: int = 1000) -> list[Any]:
+    """The records of a group in an order: bytes of framed formats, rows of Parquet."""
+    order = np.arange(group.records) if order is None else np.asarray(order, np.int64)
+    tables = list(gather(group, order, slice_bytes))
+    columns = group.table.column_names
+    rows = [row for table in tables for row in table.to_pylist()]
+    return [row["record"] for row in rows] if columns == ["record"] else rows
+
+
+def rewritten(format: Format, group: Group, order: Any, like: bytes) -> bytes:
+    """A shard with a group's records in an order."""
+    profile = format.profile(MemoryShard(like))
+    return b"".join(bytes(piece) for piece in format.write(gather(group, np.asarray(order, np.int64), 1000), profile))
+
+
+def samples_of(format: Format, data: bytes) -> list[dict[str, Any]]:
+    group = read_shards(format, [data])
+    tables = gather(group, np.arange(group.records))
+    return [sample for table in tables for sample in format.samples(table, "shard")]

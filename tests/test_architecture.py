@@ -1,0 +1,78 @@
+"""Who may import whom. A new module gets its line here."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import corgi2
+
+ROOT = Path(corgi2.__file__).parent
+MAY_IMPORT = {
+    "version": set(),
+    "sizes": set(),
+    "errors": set(),
+    "plan": set(),
+    "progress": set(),
+    "shard": set(),
+    "block": set(),
+    "formats": {"block", "errors", "shard"},
+    "stores": {"errors", "shard"},
+    "source": {"errors", "formats", "stores"},
+    "index": {"block", "errors", "progress", "shard", "source", "stores"},
+    "describe": {"index", "sizes", "source", "stores"},
+    "demo": {"block", "errors", "index", "plan", "source"},
+    "cli": {"demo", "describe", "errors", "index", "sizes", "source", "version"},
+    "__init__": {"describe", "errors", "index", "source", "version"},
+    "__main__": {"cli"},
+}
+PURE = {"plan": {"collections", "numpy"}, "sizes": {"re"}}
+EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "sklearn"}
+
+
+def _noun(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def _imports(path: Path) -> set[str]:
+    """Full names of the modules that a file imports, at its top or within functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path: Path) -> None:
+    ours = {name.split(".")[1] for name in _imports(path) if name.startswith("corgi2.")}
+    assert ours - {_noun(path)} <= MAY_IMPORT[_noun(path)]
+
+
+@pytest.mark.parametrize("noun", PURE)
+def test_pure_modules_import_no_input_or_output(noun: str) -> None:
+    assert {name.split(".")[0] for name in _imports(ROOT / f"{noun}.py")} <= PURE[noun]
+
+
+def test_formats_know_no_object_store_library() -> None:
+    assert not any("obstore" in _imports(path) for path in FILES if _noun(path) != "stores")
+
+
+def test_importing_corgi2_loads_no_extra_and_no_client() -> None:
+    code = "import sys, corgi2; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not (EXTRAS | {"obstore", "tqdm", "click", "pandas"}) & set(loaded)
+
+
+def test_exports_are_sorted_and_few() -> None:
+    names = [name for name in corgi2.__all__ if not name.startswith("__")]
+    assert names == sorted(names)
+    assert len(names) <= 12
+    assert all(hasattr(corgi2, name) for name in corgi2.__all__)

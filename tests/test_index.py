@@ -1,0 +1,258 @@
+"""The index: what it says is true, it notices changes, and it is quick to load."""
+
+import io
+import json
+import os
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from corgi2.block import Arena
+from corgi2.errors import DamageError, SourceError
+from corgi2.index import (
+    Index,
+    blocks_table,
+    cache_store,
+    calibrate,
+    index_source,
+    load_index,
+    matches,
+    open_index,
+    save_index,
+    survey_source,
+)
+from corgi2.shard import Block, Checksum
+from corgi2.source import find_source
+from corgi2.stores import open_store
+from tests.shards import compressed, parquet_of, tar_of
+
+
+def _write_tars(folder: Path, shards: int = 3, suffix: str = ".tar") -> None:
+    folder.mkdir(exist_ok=True)
+    for shard in range(shards):
+        members = [(f"{n:03d}.bin", bytes([shard]) * 700) for n in range(40 + shard)]
+        (folder / f"a-{shard}{suffix}").write_bytes(compressed(tar_of(members), suffix))
+
+
+def _write_jsonl(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for shard in range(3):
+        lines = [json.dumps({"n": n}) for n in range(50 + shard)]
+        (folder / f"a-{shard}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("write", [_write_tars, _write_jsonl])
+def test_records_bytes_footprints_and_checksums_are_true(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    write(tmp_path)
+    source = find_source(tmp_path)
+    index = index_source(source, 5_000)
+    rows = index.blocks.to_pylist()
+    for row, piece in zip(rows, index.pieces(source, range(len(rows))), strict=True):
+        data = bytearray(piece.length)
+        piece.file.readinto(piece.start, memoryview(data))
+        checksum = Checksum()
+        checksum.update(data)
+        group = source.format.read([piece], Arena(1 << 20))
+        assert (row["records"], row["checksum"]) == (group.records, checksum.digest())
+        assert abs(row["footprint"] - group.footprint) <= 64
+        assert row["exact"]
+    assert index.records == sum(row["records"] for row in rows)
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
+def test_a_compressed_shard_is_one_block_with_its_decompressed_footprint(tmp_path: Path, suffix: str) -> None:
+    _write_tars(tmp_path, suffix=suffix)
+    source = find_source(tmp_path)
+    index = index_source(source, 5_000)
+    assert index.column("length").tolist() == [entry.size for entry in source.entries]
+    assert index.column("records").tolist() == [40, 41, 42]
+    assert (index.column("footprint") > 40 * 1200).all()
+
+
+def test_a_saved_index_loads_as_it_was(tmp_path: Path) -> None:
+    _write_tars(tmp_path)
+    source = find_source(tmp_path)
+    index = index_source(source, 5_000)
+    save_index(source.store, index)
+    loaded = open_index(find_source(tmp_path))
+    assert loaded is not None
+    assert loaded.blocks.equals(index.blocks)
+    assert loaded.shards.equals(index.shards)
+    assert (loaded.suffix, loaded.block_bytes) == (".tar", 5_000)
+
+
+def test_a_changed_shard_makes_the_index_stale_and_only_it_is_read_again(tmp_path: Path) -> None:
+    _write_tars(tmp_path)
+    old = index_source(find_source(tmp_path))
+    (tmp_path / "a-1.tar").write_bytes(tar_of([("x.bin", b"new")]))
+    source = find_source(tmp_path)
+    assert not matches(old, source)
+    new = index_source(source, known=old)
+    assert source.store.requests.reads == 1
+    assert new.column("records").tolist() == [40, 1, 42]
+    assert new.blocks.equals(index_source(source).blocks)
+
+
+def test_the_same_size_at_another_time_is_a_change(tmp_path: Path) -> None:
+    _write_tars(tmp_path)
+    old = index_source(find_source(tmp_path))
+    os.utime(tmp_path / "a-1.tar", ns=(1, 1))
+    assert not matches(old, find_source(tmp_path))
+
+
+def test_removed_and_added_shards_are_noticed(tmp_path: Path) -> None:
+    _write_tars(tmp_path, shards=4)
+    old = index_source(find_source(tmp_path))
+    (tmp_path / "a-0.tar").unlink()
+    new = index_source(find_source(tmp_path), known=old)
+    assert new.shards.column("path").to_pylist() == ["a-1.tar", "a-2.tar", "a-3.tar"]
+    assert new.column("records").tolist() == [41, 42, 43]
+    assert new.column("shard").tolist() == [0, 1, 2]
+
+
+def test_the_index_may_lie_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _write_tars(tmp_path / "data")
+    source = find_source(tmp_path / "data")
+    save_index(cache_store(source), index_source(source))
+    assert not (tmp_path / "data" / ".corgi2").exists()
+    assert open_index(source) is not None
+
+
+def test_damaged_shards_are_all_named_and_the_others_are_indexed(tmp_path: Path) -> None:
+    _write_tars(tmp_path, shards=4)
+    (tmp_path / "a-1.tar").write_bytes((tmp_path / "a-1.tar").read_bytes()[:3000])
+    (tmp_path / "a-3.tar").write_bytes(b"")
+    survey = survey_source(find_source(tmp_path))
+    assert [Path(error.shard).name for error in survey.damage] == ["a-1.tar", "a-3.tar"]
+    assert survey.index.column("records").tolist() == [40, 42]
+    with pytest.raises(DamageError, match=r"a-1\.tar.*\n.*a-3\.tar"):
+        index_source(find_source(tmp_path))
+
+
+def test_a_shard_with_another_schema_is_named_with_the_difference(tmp_path: Path) -> None:
+    for shard in range(3):
+        type_ = pa.int32() if shard == 1 else pa.int64()
+        pq.write_table(pa.table({"a": pa.array([1], type_), "b": ["x"]}), tmp_path / f"{shard}.parquet")
+    (error,) = survey_source(find_source(tmp_path)).damage
+    assert Path(error.shard).name == "1.parquet"
+    assert "'a: int32' against 'a: int64'" in error.problem
+
+
+def test_a_damaged_index_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    _write_tars(tmp_path)
+    source = find_source(tmp_path)
+    save_index(source.store, index_source(source))
+    path = tmp_path / ".corgi2" / "index"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(SourceError, match="the index is damaged.*delete it and index again"):
+        open_index(source)
+
+
+def test_estimated_footprints_are_corrected_by_a_sample(tmp_path: Path) -> None:
+    """Dictionary-encoded strings can be many times larger decoded than on disk."""
+    for shard in range(4):
+        table = pa.table({"s": ["a long word that is repeated again and again" * 5] * 20_000})
+        (tmp_path / f"{shard}.parquet").write_bytes(parquet_of(table, row_group_size=5_000))
+    source = find_source(tmp_path)
+    index = index_source(source)
+    assert not any(index.blocks.column("exact").to_pylist())
+    actual = [source.format.read([piece], Arena(0)).footprint for piece in index.pieces(source, range(16))]
+    calibrated = calibrate(source, index).column("footprint")
+    assert np.abs(calibrated / actual - 1).max() < 0.02
+    assert index.column("footprint").sum() < sum(actual) / 2
+
+
+def test_totals_beyond_32_bits_are_counted() -> None:
+    blocks = [(0, Block(n << 33, 1 << 33, 1 << 31, 1 << 40)) for n in range(4)]
+    index = Index(".jsonl", 1, pa.table({"size": [1 << 50]}), blocks_table(blocks))
+    assert index.records == 1 << 33
+    assert index.column("start").tolist() == [n << 33 for n in range(4)]
+
+
+def test_a_million_blocks_are_loaded_as_columns(tmp_path: Path) -> None:
+    count = 1_000_000
+    numbers = pa.array(np.arange(count))
+    shards = pa.table(
+        [[f"s{n:07d}.tar" for n in range(1000)], [1] * 1000, ["e"] * 1000, [""] * 1000],
+        schema=pa.schema([("path", pa.string()), ("size", pa.int64()), ("etag", pa.string()), ("schema", pa.string())]),
+    )
+    empty = blocks_table([])
+    lineage = pa.array([[1, 2]]).cast(pa.list_(pa.int32())).take(pa.array(np.zeros(count, np.int64)))
+    columns = [
+        (numbers if pa.types.is_int64(field.type) else None) or numbers.cast(pa.int32())
+        if pa.types.is_integer(field.type)
+        else lineage
+        if pa.types.is_list(field.type)
+        else pa.array(np.ones(count, bool))
+        if pa.types.is_boolean(field.type)
+        else pa.array([bytes(16)] * count)
+        for field in empty.schema
+    ]
+    store = open_store(str(tmp_path))
+    save_index(store, Index(".tar", 64, shards, pa.table(columns, schema=empty.schema)))
+    started = time.process_time()
+    loaded = load_index(store)
+    assert loaded is not None
+    assert loaded.blocks.num_rows == count
+    assert time.process_time() - started < 5  # rows as Python objects would take a minute
+    assert loaded.column("start")[-1] == count - 1
+
+
+def test_an_index_is_taken_for_data_by_no_other_reader(tmp_path: Path) -> None:
+    for shard in range(2):
+        pq.write_table(pa.table({"a": range(10)}), tmp_path / f"{shard}.parquet")
+    source = find_source(tmp_path)
+    save_index(source.store, index_source(source))
+    assert pq.read_table(tmp_path).num_rows == 20
+    assert len(find_source(tmp_path).entries) == 2
+    assert find_source(tmp_path).others == ()
+
+
+def test_tars_larger_than_one_request_are_indexed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows that cut headers, bodies and records anywhere change nothing."""
+    from corgi2.formats import framed
+
+    _write_tars(tmp_path)
+    expected = index_source(find_source(tmp_path), 5_000)
+    for window in (512, 1024, 1536, 4096, 10_240):
+        monkeypatch.setattr(framed, "READ_BYTES", window)
+        assert index_source(find_source(tmp_path), 5_000).blocks.equals(expected.blocks)
+
+
+def test_json_lines_larger_than_one_request_are_indexed_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from corgi2.formats import framed
+
+    _write_jsonl(tmp_path)
+    expected = index_source(find_source(tmp_path), 100)
+    for window in (1, 7, 64, 100):
+        monkeypatch.setattr(framed, "READ_BYTES", window)
+        assert index_source(find_source(tmp_path), 100).blocks.equals(expected.blocks)
+
+
+@pytest.mark.slow
+def test_a_block_over_two_gigabytes_works(tmp_path: Path) -> None:
+    """A member of 2.2 GB, a hole on the disk, between two small ones."""
+    size = 2_200_000_000
+    path = tmp_path / "big.tar"
+    with path.open("wb") as file:
+        for name, length in (("a.bin", 10), ("b.bin", size), ("c.bin", 10)):
+            info = tarfile.TarInfo(name)
+            info.size = length
+            file.write(info.tobuf())
+            file.seek(-(-length // 512) * 512, io.SEEK_CUR)
+        file.truncate(file.tell() + 1024)
+    source = find_source(tmp_path)
+    index = index_source(source)
+    assert index.column("records").tolist() == [1, 1, 1]
+    whole = source.format.read(index.pieces(source, range(3)), Arena(path.stat().st_size))
+    assert whole.records == 3
+    assert whole.table.column(0).nbytes > 2**31

@@ -1,0 +1,161 @@
+"""Parquet: every Arrow type, schema, metadata, codec and row-group size survive; damage is named."""
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corgi2.errors import ShardError
+from corgi2.plan import permutation
+from tests.shards import PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
+
+_DAY = datetime.date(2020, 2, 29)
+_TIME = datetime.datetime(2021, 3, 4, 5, 6, 7, 891011)
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.bool_(): [True, False, None],
+    pa.int8(): [-128, 127, None],
+    pa.int16(): [-(2**15), 7],
+    pa.int32(): [1, None],
+    pa.int64(): [-(2**63), 2**63 - 1],
+    pa.uint8(): [0, 255],
+    pa.uint16(): [65535, None],
+    pa.uint32(): [2**32 - 1, 1],
+    pa.uint64(): [2**64 - 1, None],
+    pa.float16(): [np.float16(1.5), None],
+    pa.float32(): [1.5, None],
+    pa.float64(): [float("inf"), -0.0, None],
+    pa.decimal128(20, 3): [decimal.Decimal("-1.250"), None],
+    pa.decimal128(5, 1): [decimal.Decimal("1.5"), None],
+    pa.decimal256(50, 3): [decimal.Decimal("12345678901234567890123.250"), None],
+    pa.date32(): [_DAY, None],
+    pa.date64(): [_DAY, None],
+    pa.time32("ms"): [datetime.time(1, 2, 3, 4000), None],
+    pa.time64("us"): [datetime.time(1, 2, 3, 4), None],
+    pa.timestamp("us"): [_TIME, None],
+    pa.timestamp("ns"): [_TIME, None],
+    pa.timestamp("ms", "Europe/Berlin"): [_TIME.replace(microsecond=0, tzinfo=datetime.UTC), None],
+    pa.duration("us"): [datetime.timedelta(seconds=1), None],
+    pa.string(): ["", "ä" * 50, None],
+    pa.large_string(): ["x", None],
+    pa.binary(): [b"", b"\x00\xff", None],
+    pa.large_binary(): [b"y", None],
+    pa.binary(3): [b"abc", None],
+    pa.list_(pa.int32()): [[1, None, 2], [], None],
+    pa.large_list(pa.string()): [["a", "b"], [], None],
+    pa.list_(pa.float32(), 2): [[1.0, 2.0], [3.0, 4.0]],
+    pa.struct([("x", pa.int64()), ("y", pa.string())]): [{"x": 1, "y": None}, None],
+    pa.list_(pa.struct([("z", pa.list_(pa.string()))])): [[{"z": ["q"]}, {"z": None}], []],
+    pa.map_(pa.string(), pa.int32()): [[("k", 1)], [], None],
+    pa.dictionary(pa.int32(), pa.string()): ["cat", "dog", None],
+    pa.dictionary(pa.int8(), pa.string()): ["cat", "dog", None],
+    pa.null(): [None],
+}
+
+
+def _column(type_: pa.DataType, rows: int, seed: int) -> pa.Array:
+    choices = VALUES[type_]
+    picks = np.random.default_rng(seed).integers(0, len(choices), rows)
+    return pa.array([choices[pick] for pick in picks], type_)
+
+
+@settings(max_examples=60)
+@given(
+    types=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=6),
+    rows=st.integers(1, 60),
+    group=st.integers(1, 30),
+    seed=st.integers(0, 10_000),
+    shards=st.integers(1, 3),
+)
+def test_every_arrow_type_survives_mixing(
+    types: list[pa.DataType], rows: int, group: int, seed: int, shards: int
+) -> None:
+    fields = [pa.field(f"c{n}", type_) for n, type_ in enumerate(types)]
+    schema = pa.schema(fields, metadata={"huggingface": '{"info": 1}', "mine": "ü"})
+    tables = [
+        pa.table([_column(type_, rows, seed + shard) for type_ in types], schema=schema) for shard in range(shards)
+    ]
+    sources = [parquet_of(table, row_group_size=group) for table in tables]
+    mixed = read_shards(PARQUET, sources)
+    order = permutation(mixed.records, (seed,))
+    written = rewritten(PARQUET, mixed, order, sources[0])
+    result = pq.read_table(pa.BufferReader(written))
+    expected = pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in sources])
+    assert result.schema.equals(expected.schema, check_metadata=True)
+    rows_before = expected.to_pylist()
+    assert result.to_pylist() == [rows_before[row] for row in order]
+    assert pq.read_schema(pa.BufferReader(written)).equals(
+        pq.read_schema(pa.BufferReader(sources[0])), check_metadata=True
+    )
+
+
+@pytest.mark.parametrize("codec", ["NONE", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI"])
+def test_codec_dictionary_columns_and_row_group_size_are_kept(codec: str) -> None:
+    table = pa.table({"a": range(1000), "b": ["x", "y"] * 500})
+    source = parquet_of(table, compression=codec, row_group_size=300, use_dictionary=["b"])
+    written = rewritten(PARQUET, read_shards(PARQUET, [source]), permutation(1000, (1,)), source)
+    before, after = (pq.read_metadata(pa.BufferReader(data)) for data in (source, written))
+    assert [after.row_group(n).num_rows for n in range(after.num_row_groups)] == [300, 300, 300, 100]
+    for number in range(2):
+        old, new = before.row_group(0).column(number), after.row_group(0).column(number)
+        assert (old.compression, old.has_dictionary_page) == (new.compression, new.has_dictionary_page)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_deprecated_int96_timestamps": True},
+        {"use_compliant_nested_type": False},
+        {"version": "1.0"},
+        {"version": "2.4"},
+        {"store_schema": False},
+        {"store_decimal_as_integer": True},
+    ],
+    ids=str,
+)
+def test_the_parquet_schema_is_kept_whatever_wrote_it(options: dict[str, Any]) -> None:
+    types = [pa.timestamp("ns"), pa.list_(pa.int32()), pa.uint32(), pa.decimal128(5, 1), pa.string()]
+    table = pa.table([_column(type_, 20, 1) for type_ in types], [f"c{n}" for n in range(len(types))])
+    source = parquet_of(table, **options)
+    written = rewritten(PARQUET, read_shards(PARQUET, [source]), range(20), source)
+    before, after = (pq.ParquetFile(pa.BufferReader(data)) for data in (source, written))
+    assert after.schema.equals(before.schema)
+    assert after.read().equals(before.read())
+
+
+def test_int96_timestamps_out_of_arrows_range_are_refused_not_altered() -> None:
+    far = pa.table({"t": pa.array([datetime.datetime(9999, 12, 31)], pa.timestamp("us"))})
+    source = parquet_of(far, use_deprecated_int96_timestamps=True)
+    with pytest.raises(ShardError, match="INT96"):
+        read_shards(PARQUET, [source])
+
+
+def test_scan_reads_footers_only_and_counts_rows() -> None:
+    source = parquet_of(pa.table({"a": range(100_000)}), row_group_size=30_000)
+    shard = MemoryShard(source)
+    read: list[int] = []
+
+    class Counting(MemoryShard):
+        def readinto(self, start: int, buffer: memoryview) -> None:
+            read.append(len(buffer))
+            super().readinto(start, buffer)
+
+    blocks = PARQUET.scan(Counting(source), 1).blocks
+    assert [block.records for block in blocks] == [30_000, 30_000, 30_000, 10_000]
+    assert sum(read) <= 65_536 < shard.size
+    assert len(read) == 1
+
+
+def test_rows_become_dicts_by_column() -> None:
+    source = parquet_of(pa.table({"a": [1, 2], "b": [["x"], None]}))
+    assert samples_of(PARQUET, source) == [{"a": 1, "b": ["x"]}, {"a": 2, "b": None}]
+
+
+def test_shards_with_different_dictionaries_mix() -> None:
+    sources = [parquet_of(pa.table({"d": pa.array(words).dictionary_encode()})) for words in (["a", "b"], ["c", "a"])]
+    assert [row["d"] for row in records_of(read_shards(PARQUET, sources), [3, 0, 2, 1])] == ["a", "a", "c", "b"]
