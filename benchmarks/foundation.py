@@ -112,7 +112,8 @@ def _write_tar(folder: Path) -> Path:
 
 def measure_gather() -> Iterator[Result]:
     """A gather in random order, against a copy of the same bytes."""
-    data = np.frombuffer(np.random.default_rng(0).bytes(GATHER_BYTES), np.uint8)
+    data = Arena(GATHER_BYTES).array(0, GATHER_BYTES)
+    data[:] = np.frombuffer(np.random.default_rng(0).bytes(GATHER_BYTES), np.uint8)
     target = data.copy()
     for size, wanted in ((1_000, None), (8_000, 0.5), (100_000, 0.5)):
         group = whole(framed_table(np.arange(0, GATHER_BYTES + 1, size, dtype=np.int64), data))

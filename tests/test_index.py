@@ -30,6 +30,7 @@ from corgi2.index import (
 from corgi2.shard import Block, Checksum
 from corgi2.source import find_source
 from corgi2.stores import open_store
+from tests.conftest import S3
 from tests.shards import compressed, parquet_of, tar_of
 
 
@@ -256,3 +257,21 @@ def test_a_block_over_two_gigabytes_works(tmp_path: Path) -> None:
     whole = source.format.read(index.pieces(source, range(3)), Arena(path.stat().st_size))
     assert whole.records == 3
     assert whole.table.column(0).nbytes > 2**31
+
+
+def test_an_index_on_s3_is_that_of_the_same_files_on_a_disk_and_reads_each_shard_once(s3: S3, tmp_path: Path) -> None:
+    _write_tars(tmp_path)
+    for path in sorted(tmp_path.iterdir()):
+        s3.store().publish(path.name, [path.read_bytes()])
+    source = find_source(s3.url, s3.options)
+    s3.proxy.seen.clear()
+    index = index_source(source, 5_000)
+    assert s3.proxy.requests().reads == source.store.requests.reads == 3
+    assert index.blocks.equals(index_source(find_source(tmp_path), 5_000).blocks)
+    save_index(source.store, index)
+    assert open_index(find_source(s3.url, s3.options)) is not None
+    remote, local = (
+        site.format.read(index.pieces(site, range(index.blocks.num_rows)), Arena(1 << 20))
+        for site in (source, find_source(tmp_path))
+    )
+    assert remote.table.equals(local.table)

@@ -231,7 +231,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     code = """
     import sys
     from corgi2.stores.local import LocalStore
-    for n in range(1, 300):
+    for n in range(1, 120):
         LocalStore(sys.argv[1]).publish("a.tar", [b"%03d" % n] * n)
     """
     seen = set()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corgi2.block import gather
 from corgi2.errors import ShardError
 from corgi2.plan import permutation
 from tests.shards import PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
@@ -159,3 +160,30 @@ def test_rows_become_dicts_by_column() -> None:
 def test_shards_with_different_dictionaries_mix() -> None:
     sources = [parquet_of(pa.table({"d": pa.array(words).dictionary_encode()})) for words in (["a", "b"], ["c", "a"])]
     assert [row["d"] for row in records_of(read_shards(PARQUET, sources), [3, 0, 2, 1])] == ["a", "a", "c", "b"]
+
+
+def test_footprints_of_fixed_width_columns_are_exact() -> None:
+    types = [pa.int8(), pa.bool_(), pa.float64(), pa.decimal128(20, 3), pa.timestamp("us"), pa.binary(3)]
+    table = pa.table([_column(type_, 4000, 3) for type_ in types], [f"c{n}" for n in range(len(types))])
+    source = parquet_of(table)
+    (block,) = PARQUET.scan(MemoryShard(source), 1).blocks
+    assert block.exact
+    assert block.footprint == pytest.approx(read_shards(PARQUET, [source]).footprint, rel=0.01, abs=8 * 4000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("type_", [pa.string(), pa.list_(pa.string())], ids=str)
+def test_a_row_group_whose_strings_exceed_two_gigabytes_works(type_: pa.DataType) -> None:
+    rows, text = 2300, "x" * 1_000_000
+    value = [text] if pa.types.is_list(type_) else text
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, pa.schema([("n", pa.int32()), ("s", type_)]), compression="zstd") as writer:
+        part = pa.table(
+            {"n": pa.array(range(rows), pa.int32()), "s": pa.chunked_array([pa.array([value], type_)] * rows)}
+        )
+        writer.write_table(part, row_group_size=rows)
+    group = read_shards(PARQUET, [bytes(sink.getvalue())])
+    assert group.table.column("s").nbytes > 2**31
+    picked = pa.concat_tables(gather(group, np.array([rows - 1, 0, 7])))
+    assert picked.column("n").to_pylist() == [rows - 1, 0, 7]
+    assert picked.column("s").to_pylist() == [value] * 3

@@ -1,6 +1,7 @@
 """From what a person types to the shards of one data set."""
 
 import glob
+import os
 import re
 import shlex
 import subprocess
@@ -230,6 +231,8 @@ def test_hidden_and_unfinished_files_are_not_named_by_a_command(root: str) -> No
     _fill(root, ["0.tar", "1.tar", "0.jsonl", ".x/2.tar", ".corgi2/3.tar", "sub/.corgi2/4.tar"])
     assert _names(find_source(_typed(_refusal(root)))) == [f"{root}/0.tar", f"{root}/1.tar"]
     assert len(find_source(f"{root}/**/*.tar").entries) == 2
+    _fill(root, ["sub/5.tar", "_temporary/6.tar"])
+    assert "_temporary" not in "".join(_names(find_source(_typed(_refusal(root)))))
 
 
 def test_no_shard_at_all_is_refused(root: str) -> None:
@@ -255,3 +258,25 @@ def test_a_bucket_that_is_not_there_is_one_line(s3: S3) -> None:
     with pytest.raises(StoreError, match="NoSuchBucket") as caught:
         find_source("s3://no-such-bucket/train", s3.options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_glob_looks_no_deeper_than_it_says(root: str) -> None:
+    _fill(root, ["a-1.tar", "deep/a-2.tar", "deep/er/a-3.tar", "deep/er/est/a-4.tar"])
+    store = open_store(root)
+    assert [[entry.path for entry in store.list(levels=levels)] for levels in (1, 2)] == [
+        ["a-1.tar"],
+        ["a-1.tar", "deep/a-2.tar"],
+    ]
+    assert [entry.path for entry in store.list("deep", levels=1)] == ["deep/a-2.tar"]
+    assert len(_names(find_source(f"{root}/a-*.tar"))) == 1
+    assert len(_names(find_source(f"{root}/*/*/a-*.tar"))) == 1
+    assert len(_names(find_source(f"{root}/**/a-*.tar"))) == 4
+
+
+def test_a_glob_enters_no_folder_that_it_cannot_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fill(str(tmp_path), ["a-1.tar", "home/of/a/million/files.tar"])
+    entered: list[Path] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: entered.append(folder) or scandir(folder))
+    find_source(f"{tmp_path}/a-*.tar")
+    assert entered == [tmp_path]

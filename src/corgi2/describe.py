@@ -52,7 +52,7 @@ class Description:
             "  block    smallest, median, largest: "
             f"{format_size(size.smallest)}, {format_size(size.median)}, {format_size(size.largest)}; "
             f"{records.smallest:,}, {records.median:,}, {records.largest:,} records",
-            f"  index    {'up to date' if self.indexed else 'none yet; corgi2 index keeps what this scan found out'}",
+            f"  index    {'up to date' if self.indexed else 'none that is up to date; corgi2 index makes one'}",
             f"  damage   {len(self.damage) or 'none'}" + (" of the shards, listed below" if self.damage else ""),
         ]
         if self.others:

@@ -27,15 +27,20 @@ class ShardError(Corgi2Error):
         return f"{self.shard}: at byte {self.offset}: {self.problem}"
 
 
+_SHOWN = 20
+
+
 class DamageError(Corgi2Error):
-    """All that was found, a line each."""
+    """All that was found in ``errors``; a line each for the first of them as text."""
 
     def __init__(self, errors: Sequence[ShardError]) -> None:
         super().__init__(errors)
         self.errors = tuple(errors)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.errors))
+        shown = [str(error) for error in self.errors[:_SHOWN]]
+        more = len(self.errors) - len(shown)
+        return "\n".join([*shown, f"and {more} more damaged shards"] if more else shown)
 
 
 class SourceError(Corgi2Error):

@@ -124,7 +124,9 @@ def _choices(text: str) -> Iterable[str]:
 
 def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
     """Entries that match; a pattern without a wildcard must be there."""
-    listing = {entry.path: entry for entry in store.list() if CORGI_FOLDER not in entry.path.split("/")}
+    levels = None if any("**" in pattern for pattern in patterns) else 1 + max(map(_depth, patterns))
+    entries = store.list(levels=levels)
+    listing = {entry.path: entry for entry in entries if CORGI_FOLDER not in entry.path.split("/")}
     exact = [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)]
     missing = [path for path in exact if path not in listing]
     if missing:
@@ -137,6 +139,10 @@ def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
         matcher = re.compile(_glob(pattern))
         found.update(path for path in listing if matcher.fullmatch(path))
     return [listing[path] for path in sorted(found)]
+
+
+def _depth(pattern: str) -> int:
+    return pattern.count("/")
 
 
 def _glob(pattern: str) -> str:
@@ -182,13 +188,13 @@ def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: st
             f"{root}/{hive}: Hive folders keep a column's values only in the path, where mixing would lose them; write "
             "the column into the files first, or name one folder"
         )
-    _check_splits(entries, typed, root, command)
+    _check_splits(entries, others, typed, root, command)
     kinds = Counter(suffix_of(entry.path) for entry in entries)
     if len(kinds) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in kinds.most_common())
         raise SourceError(
             f"{typed}: shards of several formats lie together ({counts}); name one kind, for example: "
-            f"corgi2 {command} {_example(entries, root)}"
+            f"corgi2 {command} {_example(entries, others, root)}"
         )
 
 
@@ -202,7 +208,7 @@ def _nothing(others: Sequence[str], typed: str) -> str:
     )
 
 
-def _check_splits(entries: Sequence[Entry], typed: str, root: str, command: str) -> None:
+def _check_splits(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, command: str) -> None:
     """Training on the validation set spoils somebody's evaluation. Splits that were named one by one are wanted."""
     splits = Counter(_split_of(entry.path) for entry in entries)
     below = typed.removeprefix(root).lower()
@@ -213,7 +219,7 @@ def _check_splits(entries: Sequence[Entry], typed: str, root: str, command: str)
     counts = ", ".join(f"{split or 'unnamed'} ({count} shards)" for split, count in sorted(splits.items()))
     raise SourceError(
         f"{typed}: several splits lie together: {counts}; name one of them, for example: "
-        f"corgi2 {command} {_example(entries, root)}"
+        f"corgi2 {command} {_example(entries, others, root)}"
     )
 
 
@@ -222,7 +228,7 @@ def _split_of(path: str) -> str:
     return next((_SPLITS[word] for word in reversed(_WORD.findall(path.lower())) if word in _SPLITS), "")
 
 
-def _example(entries: Sequence[Entry], root: str) -> str:
+def _example(entries: Sequence[Entry], others: Sequence[str], root: str) -> str:
     """A way to type one split and one kind of these shards, train if there is one."""
     paths = [entry.path for entry in entries]
     splits = {_split_of(path) for path in paths}
@@ -230,18 +236,18 @@ def _example(entries: Sequence[Entry], root: str) -> str:
     kinds = Counter(suffix_of(path) for path in paths if _split_of(path) == split)
     suffix = kinds.most_common(1)[0][0]
     wanted = [path for path in paths if _split_of(path) == split and suffix_of(path) == suffix]
-    return shlex.quote(_covering(wanted, paths, root, suffix or ""))
+    return shlex.quote(_covering(wanted, paths, others, root, suffix or ""))
 
 
-def _covering(paths: Sequence[str], others: Sequence[str], root: str, suffix: str) -> str:
-    """A folder or a glob that names these paths and none of the others, or else one of these paths."""
-    prefix = posixpath.commonprefix(paths)
+def _covering(wanted: Sequence[str], paths: Sequence[str], others: Sequence[str], root: str, suffix: str) -> str:
+    """A folder or a glob that names the wanted of these paths and nothing else, or else one of them."""
+    prefix = posixpath.commonprefix(wanted)
     folder = prefix.rpartition("/")[0]
-    if folder and all(path in paths for path in others if path.startswith(folder + "/")):
+    if folder and sum(path.startswith(folder + "/") for path in paths) == len(wanted):
         return f"{root}/{folder}"
-    name = posixpath.commonprefix([posixpath.basename(path) for path in paths])
+    name = posixpath.commonprefix([posixpath.basename(path) for path in wanted])
     for start in (glob.escape(prefix.removesuffix(suffix)), f"**/{glob.escape(name.removesuffix(suffix))}"):
         matcher = re.compile(_glob(f"{start}*{suffix}"))
-        if sorted(filter(matcher.fullmatch, others)) == sorted(paths):
+        if set(filter(matcher.fullmatch, [*paths, *others])) == set(wanted):
             return f"{glob.escape(root)}/{start}*{suffix}"
-    return f"{root}/{paths[0]}"
+    return f"{root}/{wanted[0]}"

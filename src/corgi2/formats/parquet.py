@@ -23,10 +23,7 @@ from corgi2.shard import Block, Buffer, Mapper, Piece, Scan, ShardFile
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL = 8
 _FOOTER_GUESS = 65_536
-_LARGE = 1 << 30
-"""Row groups of more than this are decoded in batches, for a column of strings holds 2 GB at the most."""
-_BATCH_ROWS = 65_536
-_FIXED_WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+_PHYSICAL_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "INT96": 64, "FLOAT": 32, "DOUBLE": 64}
 _RESTORE = "restore the shard from its source, or leave it out"
 
 
@@ -48,8 +45,9 @@ class ParquetFormat:
         footer = _footer(file)
         if footer.num_rows == 0:
             raise ShardError(file.name, 0, "the .parquet shard holds no row; remove it")
-        blocks = tuple(_block(file, footer, group) for group in range(footer.num_row_groups))
-        return Scan(blocks, schema=_arrow_schema(file, footer).to_string(show_schema_metadata=False))
+        schema = _arrow_schema(file, footer)
+        blocks = tuple(_block(file, footer, schema, group) for group in range(footer.num_row_groups))
+        return Scan(blocks, schema=schema.to_string(show_schema_metadata=False))
 
     def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:  # noqa: ARG002
         """Decoded row groups lie where Arrow puts them; the arena is for formats that need no decoding."""
@@ -150,17 +148,31 @@ def _span(file: ShardFile, footer: pq.FileMetaData, index: int) -> tuple[int, in
     return start, stop
 
 
-def _block(file: ShardFile, footer: pq.FileMetaData, index: int) -> Block:
+def _block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema, index: int) -> Block:
     start, stop = _span(file, footer, index)
     group = footer.row_group(index)
     columns = [group.column(number) for number in range(group.num_columns)]
-    widths = [_FIXED_WIDTH.get(column.physical_type) for column in columns]
-    decoded = sum(
-        column.num_values * width if width else column.total_uncompressed_size + 8 * column.num_values
-        for column, width in zip(columns, widths, strict=True)
-    )
-    footprint = decoded + RECORD_OVERHEAD * group.num_rows
-    return Block(start, stop - start, group.num_rows, footprint, exact=all(widths))
+    flat = {field.name: width for field in schema if (width := _bits(field)) is not None}
+    bits = sum(column.num_values * flat.get(column.path_in_schema, _guess(column)) for column in columns)
+    footprint = int(bits / 8) + RECORD_OVERHEAD * group.num_rows
+    exact = all(column.path_in_schema in flat for column in columns)
+    return Block(start, stop - start, group.num_rows, footprint, exact)
+
+
+def _bits(field: pa.Field) -> int | None:
+    """Bits of a value in memory, where the type alone tells."""
+    if pa.types.is_dictionary(field.type) or pa.types.is_nested(field.type):
+        return None
+    try:
+        return int(field.type.bit_width) + field.nullable
+    except ValueError:
+        return None
+
+
+def _guess(column: pq.ColumnChunkMetaData) -> float:
+    """Bits of a value in memory, as far as the footer tells: strings as on disk, which a dictionary makes too few."""
+    width = _PHYSICAL_BITS.get(column.physical_type)
+    return width or 32 + 8 * column.total_uncompressed_size / max(1, column.num_values)
 
 
 def _arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:
@@ -221,10 +233,20 @@ def _decode(image: memoryview, footer: pq.FileMetaData, groups: list[int]) -> pa
     data = pa.BufferReader(pa.py_buffer(image))
     _check_int96(data, footer, groups)
     reader = pq.ParquetFile(data, metadata=footer)
-    if sum(footer.row_group(index).total_byte_size for index in groups) <= _LARGE:
+    try:
         return reader.read_row_groups(groups)
-    batches = list(reader.iter_batches(_BATCH_ROWS, row_groups=groups))
-    return pa.Table.from_batches(batches, reader.schema_arrow)
+    except pa.ArrowNotImplementedError:
+        return _decode_in_batches(reader, groups)
+
+
+def _decode_in_batches(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
+    """For nested strings of more than 2 GB, which no single array of Arrow's usual types holds."""
+    for rows in (4096, 64):
+        try:
+            return pa.Table.from_batches(reader.iter_batches(rows, row_groups=groups), reader.schema_arrow)
+        except pa.ArrowNotImplementedError:
+            continue
+    return pa.Table.from_batches(reader.iter_batches(1, row_groups=groups), reader.schema_arrow)
 
 
 def _check_int96(data: pa.BufferReader, footer: pq.FileMetaData, groups: list[int]) -> None:

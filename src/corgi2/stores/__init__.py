@@ -62,8 +62,8 @@ class Store(Protocol):
     @property
     def requests(self) -> Requests: ...
 
-    def list(self, folder: str = "") -> list[Entry]:
-        """All objects below a folder, by path. An empty list where there is no such folder."""
+    def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
+        """All objects below a folder, or so many levels of it, by path. None where there is no such folder."""
 
     def head(self, path: str) -> Entry | None:
         """One object, or None where there is none."""

@@ -24,11 +24,12 @@ class LocalStore:
     url: str
     requests: Requests = field(default_factory=Requests)
 
-    def list(self, folder: str = "") -> list[Entry]:
+    def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         self.requests.count(lists=1)
         root = Path(self.url)
         with _clear_errors():
-            found = [(path.relative_to(root).as_posix(), _status(path)) for path in _walk(root / folder, set())]
+            files = _walk(root / folder, levels, set())
+            found = [(path.relative_to(root).as_posix(), _status(path)) for path in files]
         return sorted((_entry(path, status) for path, status in found if status), key=lambda entry: entry.path)
 
     def head(self, path: str) -> Entry | None:
@@ -101,8 +102,10 @@ class LocalStore:
                 temporary.unlink(missing_ok=True)
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
+def _walk(folder: Path, levels: int | None, seen: set[tuple[int, int]]) -> Iterator[Path]:
     """Files below a folder, links followed, each folder once, so that a loop of links ends."""
+    if levels == 0:
+        return
     try:
         status = folder.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -113,7 +116,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
-                yield from _walk(Path(entry.path), seen)
+                yield from _walk(Path(entry.path), None if levels is None else levels - 1, seen)
             elif not entry.name.endswith(_TEMPORARY):
                 yield Path(entry.path)
 

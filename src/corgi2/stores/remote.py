@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from corgi2.errors import StoreError
 from corgi2.shard import Buffer
-from corgi2.stores import PART_BYTES, Entry, Options, Requests
+from corgi2.stores import PART_BYTES, Entry, Options, Requests, read_object
 from corgi2.stores.fork import obstore
 from corgi2.stores.url import Url
 
@@ -54,13 +54,18 @@ class RemoteStore:
     def url(self) -> str:
         return str(self.root)
 
-    def list(self, folder: str = "") -> list[Entry]:
+    def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         client, prefix = self._client(), self._key("")
         key = self._key(folder).rstrip("/") or None
-        chunks = self._ask("listing", folder, lambda: [*obstore().list(client, prefix=key)], lists=1)
-        found = [meta for chunk in chunks for meta in chunk]
+
+        def ask() -> list[Any]:
+            if levels == 1:
+                return [*obstore().list_with_delimiter(client, prefix=key)["objects"]]
+            return [meta for chunk in obstore().list(client, prefix=key) for meta in chunk]
+
+        found = self._ask("listing", folder, ask, lists=1)
         self.requests.count(lists=max(0, -(-len(found) // _PAGES[self.root.scheme]) - 1))
-        below = (meta for meta in found if meta["path"].startswith(prefix))
+        below = (meta for meta in found if meta["path"].startswith(prefix) and _is_within(meta["path"], key, levels))
         return sorted((_entry(meta["path"][len(prefix) :], meta) for meta in below), key=lambda entry: entry.path)
 
     def head(self, path: str) -> Entry | None:
@@ -128,11 +133,7 @@ class RemoteStore:
     def _holds(self, path: str, data: bytes) -> bool:
         """Whether an object is what an attempt wrote whose answer was lost."""
         entry = self.head(path)
-        if entry is None or entry.size != len(data):
-            return False
-        there = bytearray(entry.size)
-        self.readinto(path, 0, memoryview(there))
-        return there == data
+        return entry is not None and entry.size == len(data) and read_object(self, entry) == data
 
     def _read_part(self, path: str, start: int, buffer: memoryview) -> None:
         """One request for the whole part, and one more for the rest each time that an answer breaks off."""
@@ -281,6 +282,10 @@ def _flag(name: str, value: object) -> bool:
     if text not in _TRUE | _FALSE:
         raise ValueError(f"storage option {name} is true or false (got {value!r})")
     return text in _TRUE
+
+
+def _is_within(path: str, key: str | None, levels: int | None) -> bool:
+    return levels is None or path.removeprefix(f"{key}/" if key else "").count("/") < levels
 
 
 def _entry(path: str, meta: Any) -> Entry:
