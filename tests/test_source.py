@@ -277,6 +277,11 @@ def test_a_glob_enters_no_folder_that_it_cannot_need(tmp_path: Path, monkeypatch
     _fill(str(tmp_path), ["a-1.tar", "home/of/a/million/files.tar"])
     entered: list[Path] = []
     scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda folder: entered.append(folder) or scandir(folder))
+
+    def enter(folder: Path) -> object:
+        entered.append(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", enter)
     find_source(f"{tmp_path}/a-*.tar")
     assert entered == [tmp_path]

@@ -164,7 +164,7 @@ def _bits(field: pa.Field) -> int | None:
     if pa.types.is_dictionary(field.type) or pa.types.is_nested(field.type):
         return None
     try:
-        return int(field.type.bit_width) + field.nullable
+        return int(field.type.bit_width + field.nullable)
     except ValueError:
         return None
 
