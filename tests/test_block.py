@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corgi2.block import Arena, framed_table, gather, record_bytes, whole
+from corgi2.block import Arena, Group, framed_table, gather, record_bytes
 from corgi2.plan import permutation
 
 RECORDS = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
@@ -23,7 +23,7 @@ def test_a_gather_gives_the_records_in_order_whatever_the_slices(
     offsets = np.cumsum([0, *map(len, records)]).astype(np.int64)
     table = framed_table(offsets, np.frombuffer(b"".join(records), np.uint8))
     order = permutation(len(records), (seed,))
-    slices = list(gather(whole(table), order, slice_bytes))
+    slices = list(gather(Group(table), order, slice_bytes))
     assert b"".join(record_bytes(piece).tobytes() for piece in slices) == b"".join(records[n] for n in order)
     assert all(piece.num_rows == 1 or piece.nbytes - 8 * piece.num_rows - 8 <= slice_bytes for piece in slices)
 
@@ -33,12 +33,12 @@ def test_chunked_tables_are_gathered_as_contiguous_ones(chunks: list[list[bytes]
     tables = [pa.table({"a": chunk, "n": range(len(chunk))}) for chunk in chunks]
     joined = pa.concat_tables(tables)
     order = permutation(joined.num_rows, (seed,))
-    gathered = pa.concat_tables(gather(whole(joined), order, slice_bytes))
+    gathered = pa.concat_tables(gather(Group(joined), order, slice_bytes))
     assert gathered.to_pylist() == [joined.to_pylist()[n] for n in order]
 
 
 def test_records_may_be_gathered_more_than_once() -> None:
-    group = whole(pa.table({"a": [10, 20, 30]}))
+    group = Group(pa.table({"a": [10, 20, 30]}))
     assert [table.column("a").to_pylist() for table in gather(group, np.array([2, 2, 0]))] == [[30, 30, 10]]
 
 
@@ -63,7 +63,7 @@ def test_an_arena_never_hands_out_a_byte_twice() -> None:
 
 _PEAK = """
 import numpy as np, pathlib
-from corgi2.block import Arena, framed_table, gather, whole
+from corgi2.block import Arena, Group, framed_table, gather
 from corgi2.plan import permutation
 
 def peak():
@@ -75,7 +75,7 @@ arena = Arena(total)
 data = arena.array(arena.claim(total), total)
 data[:] = 1
 offsets = np.arange(total // size + 1) * size
-group = whole(framed_table(offsets, data))
+group = Group(framed_table(offsets, data))
 order = permutation(group.records, (1,))
 next(gather(group, order))  # Arrow loads its kernels on first use
 before = peak()

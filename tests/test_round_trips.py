@@ -15,8 +15,10 @@ import webdataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corgi2.block import Arena, gather
 from corgi2.formats import format_of, suffixes
 from corgi2.plan import permutation
+from corgi2.shard import Checksum, Piece
 from tests.shards import MemoryShard, compressed, parquet_of, read_shards, records_of, rewritten, tar_of
 
 BODIES = st.lists(st.binary(max_size=1200), min_size=1, max_size=25)
@@ -121,11 +123,32 @@ def test_shards_by_webdatasets_own_writer_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", suffixes())
 def test_blocks_of_an_index_hold_the_same_records_as_the_whole_shard(suffix: str) -> None:
-    from corgi2.block import Arena
-    from corgi2.shard import Piece
 
     format, shard = format_of(suffix), MemoryShard(_shard(suffix, [bytes(range(n)) for n in range(200)]))
     blocks = format.scan(shard, 10_000).blocks
     pieces = [Piece(shard, block.start, block.length) for block in blocks]
     assert records_of(format.read(pieces, Arena(1 << 26))) == records_of(read_shards(format, [shard.data]))
     assert [format.read([piece], Arena(1 << 26)).records for piece in pieces] == [block.records for block in blocks]
+
+
+@pytest.mark.parametrize("suffix", suffixes())
+def test_writing_returns_the_blocks_that_a_scan_finds(suffix: str) -> None:
+    format, shard = format_of(suffix), _shard(suffix, [bytes(range(n)) * 3 for n in range(200)])
+    group = read_shards(format, [shard])
+    writing = format.write(gather(group, permutation(200, (1,)), 1000), format.profile(MemoryShard(shard)), 10_000)
+    pieces = []
+    while True:
+        try:
+            pieces.append(bytes(next(writing)))
+        except StopIteration as stop:
+            blocks = stop.value
+            break
+    data = b"".join(pieces)
+    scanned = format.scan(MemoryShard(data), 10_000).blocks
+    for written, found in zip(blocks, scanned, strict=True):
+        assert (written.start, written.length, written.records) == (found.start, found.length, found.records)
+        assert written.exact
+        assert written.footprint == found.footprint or not found.exact
+        checksum = Checksum()
+        checksum.update(data[written.start : written.start + written.length])
+        assert written.checksum == checksum.digest()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from corgi2.errors import Corgi2Error
-from corgi2.index import BLOCK_BYTES
+from corgi2.shard import BLOCK_BYTES
 from corgi2.sizes import format_size, parse_size
 from corgi2.version import __version__
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.index import BLOCK_BYTES, Index, Survey, open_index, survey_source
+from corgi2.index import Index, Survey, open_index, survey_source
 from corgi2.sizes import format_size
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
@@ -70,7 +70,7 @@ def inspect(uri: str | os.PathLike[str], storage_options: Options | None = None)
     """Describe a data set: from its index where that is up to date, else by a scan of all its shards."""
     source = find_source(uri, storage_options, "inspect")
     index = open_index(source)
-    survey = Survey(index, ()) if index is not None else survey_source(source, BLOCK_BYTES)
+    survey = Survey(index, ()) if index is not None else survey_source(source)
     return _describe(source, survey, indexed=index is not None)
 
 

@@ -20,6 +20,7 @@ class ShardError(Corgi2Error):
     """Names the shard, the byte offset where it went wrong, and what to do."""
 
     def __init__(self, shard: str, offset: int, problem: str) -> None:
+        problem = _one_line(problem)
         super().__init__(shard, offset, problem)
         self.shard, self.offset, self.problem = shard, offset, problem
 
@@ -49,3 +50,8 @@ class SourceError(Corgi2Error):
 
 class StoreError(Corgi2Error):
     """A store that refused (no such bucket, no permission) or kept failing."""
+
+
+def _one_line(text: str) -> str:
+    """What other libraries say may hold newlines, and names out of a damaged shard may hold anything."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))

@@ -20,11 +20,10 @@ import pyarrow as pa
 from corgi2.block import Arena
 from corgi2.errors import DamageError, ShardError, SourceError
 from corgi2.progress import progress
-from corgi2.shard import Block, Piece, Scan
+from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan
 from corgi2.source import CORGI_FOLDER, Source
 from corgi2.stores import Entry, Store, open_store, read_object
 
-BLOCK_BYTES = 64_000_000
 INDEX_PATH = f"{CORGI_FOLDER}/index"
 SCAN_THREADS = 4
 SAMPLE_BLOCKS = 8
@@ -118,18 +117,26 @@ Scanned = Scan | ShardError | None
 def _survey(source: Source, block_bytes: int, scans: Sequence[Scanned]) -> Survey:
     sound = [number for number, scan in enumerate(scans) if isinstance(scan, Scan)]
     entries = [source.entries[number] for number in sound]
+    good = [scan for scan in scans if isinstance(scan, Scan)]
+    index = make_index(source.format.suffix, block_bytes, list(zip(entries, good, strict=True)))
+    return Survey(index, tuple(scan for scan in scans if isinstance(scan, ShardError)))
+
+
+def make_index(
+    suffix: str, block_bytes: int, scans: Sequence[tuple[Entry, Scan]], lineage: Sequence[Sequence[int]] | None = None
+) -> Index:
+    """The index of scanned shards; ``lineage`` has an entry a block."""
     shards = pa.table(
         [
-            [entry.path for entry in entries],
-            [entry.size for entry in entries],
-            [entry.etag for entry in entries],
-            [scan.schema for scan in scans if isinstance(scan, Scan)],
+            [entry.path for entry, _ in scans],
+            [entry.size for entry, _ in scans],
+            [entry.etag for entry, _ in scans],
+            [scan.schema for _, scan in scans],
         ],
         schema=_SHARDS,
     )
-    blocks = [(place, block) for place, number in enumerate(sound) for block in scans[number].blocks]  # type: ignore[union-attr]
-    index = Index(source.format.suffix, block_bytes, shards, blocks_table(blocks))
-    return Survey(index, tuple(scan for scan in scans if isinstance(scan, ShardError)))
+    blocks = [(place, block) for place, (_, scan) in enumerate(scans) for block in scan.blocks]
+    return Index(suffix, block_bytes, shards, blocks_table(blocks, lineage))
 
 
 def blocks_table(blocks: Sequence[tuple[int, Block]], lineage: Sequence[Sequence[int]] | None = None) -> pa.Table:
@@ -195,13 +202,13 @@ def matches(index: Index, source: Source) -> bool:
 
 
 def save_index(store: Store, index: Index) -> None:
-    store.publish(INDEX_PATH, [_to_bytes(index)])
+    store.publish(INDEX_PATH, [encode_index(index)])
 
 
 def load_index(store: Store) -> Index | None:
     """The index that lies in a store, or None."""
     entry = store.head(INDEX_PATH)
-    return _from_bytes(read_object(store, entry), f"{store.url}/{INDEX_PATH}") if entry else None
+    return decode_index(read_object(store, entry), f"{store.url}/{INDEX_PATH}") if entry else None
 
 
 def cache_store(source: Source) -> Store:
@@ -220,7 +227,7 @@ def open_index(source: Source) -> Index | None:
     return None
 
 
-def _to_bytes(index: Index) -> pa.Buffer:
+def encode_index(index: Index) -> pa.Buffer:
     """Two Arrow streams, one behind the other, the first with a header in its metadata."""
     header = {"version": _VERSION, "suffix": index.suffix, "block_bytes": index.block_bytes}
     sink = pa.BufferOutputStream()
@@ -231,7 +238,7 @@ def _to_bytes(index: Index) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _from_bytes(data: bytearray, name: str) -> Index:
+def decode_index(data: bytearray, name: str) -> Index:
     try:
         reader = pa.BufferReader(data)
         shards = pa.ipc.open_stream(reader).read_all()

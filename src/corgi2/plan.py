@@ -67,3 +67,21 @@ def _interleave(order: Indices, keys: npt.NDArray[np.uint64]) -> Indices:
     result = np.empty_like(order)
     result[places] = by_count
     return result
+
+
+def cut_groups(footprints: Indices, capacity: int, key: Sequence[int]) -> list[Indices]:
+    """All blocks in random order, cut into the fewest groups of nearly equal counts that fit the capacity.
+
+    A block that does not fit alone is an error. Depends on the footprints, the capacity and the key, on nothing else.
+    """
+    largest = int(footprints.max(initial=0))
+    if largest > capacity:
+        raise ValueError(f"a block takes {largest} bytes in memory, more than the buffer of {capacity}")
+    order = permutation(len(footprints), key)
+    ends = np.concatenate([[0], np.cumsum(footprints[order])])
+    count = max(1, -(-int(ends[-1]) // max(1, capacity)))
+    while True:
+        bounds = np.arange(count + 1) * len(order) // count
+        if (np.diff(ends[bounds]) <= capacity).all():
+            return np.split(order, bounds[1:-1])
+        count += max(1, count // 64)

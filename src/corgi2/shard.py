@@ -1,6 +1,6 @@
 """Shards and blocks, as values: what stores hand to formats, and what formats say about it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -37,6 +37,13 @@ class Block:
     """False where the footprint is an estimate, because the format does not say before decoding."""
     checksum: bytes = b""
     """Of the range's bytes as stored; empty where they were not read."""
+
+
+BLOCK_BYTES = 64_000_000
+"""Shards are cut into blocks of about this size, at record boundaries."""
+
+Writing: TypeAlias = Generator[Buffer, None, tuple[Block, ...]]
+"""The bytes of a new shard, one piece after another; what it returns are the shard's blocks."""
 
 
 @dataclass(frozen=True, slots=True)

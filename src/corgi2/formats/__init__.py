@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from corgi2.block import Arena, Group
 from corgi2.formats import jsonl, parquet, tar
-from corgi2.shard import Buffer, Mapper, Piece, Scan, ShardFile
+from corgi2.shard import BLOCK_BYTES, Mapper, Piece, Scan, ShardFile, Writing
 
 
 class Format(Protocol):
@@ -29,8 +29,8 @@ class Format(Protocol):
     def profile(self, file: ShardFile) -> Any:
         """What a new shard must keep of an old one beside the records: schema, codec, metadata."""
 
-    def write(self, tables: Iterable[Any], profile: Any) -> Iterator[Buffer]:
-        """The bytes of a shard with these records, as they become ready."""
+    def write(self, tables: Iterable[Any], profile: Any, block_bytes: int = BLOCK_BYTES) -> Writing:
+        """The bytes of a shard with these records, as they become ready, and in the end its blocks."""
 
     def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
         """Records decoded as Python objects. Nothing is ever unpickled."""

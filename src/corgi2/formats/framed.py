@@ -14,13 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import RECORD_OVERHEAD, Arena, Group, Indices, framed_table, record_bytes, record_offsets, reserve
+from corgi2.block import PLACE_BYTES, Arena, Group, Indices, framed_table, record_bytes, record_offsets, reserve
 from corgi2.errors import ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, open_stream
-from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile
+from corgi2.shard import BLOCK_BYTES, Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile, Writing
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
+
+_OFFSET_BYTES = 8
 
 LARGEST_COMPRESSED_RECORD = 2 << 30
 """Where a shard is compressed, nothing but this tells a huge record from a lying length."""
@@ -68,7 +70,7 @@ class Framing(Protocol):
     trailer: bytes
     """What ends a shard."""
     record_overhead: int
-    """Bytes of memory a record beside offset and permutation."""
+    """Bytes of memory a record beside its offset, its row and its place in the permutation."""
 
     def split(self, data: Bytes, where: Where) -> Frames:
         """The complete records at the front of the data, which starts at a record."""
@@ -116,15 +118,26 @@ class FramedFormat:
             placed = list(mapper(lambda at: self._fetch(at[0], at[1], arena), zip(pieces, starts, strict=True)))
         return _group(placed, arena)
 
-    def write(self, tables: Iterable[Any], profile: object = None) -> Iterator[Buffer]:  # noqa: ARG002
-        """The bytes of a shard that holds these records."""
+    def write(self, tables: Iterable[Any], profile: object = None, block_bytes: int = BLOCK_BYTES) -> Writing:  # noqa: ARG002
+        """The bytes of a shard that holds these records; they are its blocks' checksums, too."""
+        cutter = _Cutter(self.framing.record_overhead, None if self.codec else block_bytes)
+        size, checksum = 0, Checksum()
+        for piece in compressed(self._body(tables, cutter), self.codec):
+            if self.codec:
+                size += len(piece)
+                checksum.update(piece)
+            yield piece
+        blocks = cutter.finish()
+        if self.codec:
+            blocks = [Block(0, size, block.records, block.footprint, checksum=checksum.digest()) for block in blocks]
+        return tuple(blocks)
 
-        def body() -> Iterator[Buffer]:
-            for table in tables:
-                yield record_bytes(table).data
-            yield self.framing.trailer
-
-        return compressed(body(), self.codec)
+    def _body(self, tables: Iterable[Any], cutter: "_Cutter") -> Iterator[Buffer]:
+        for table in tables:
+            data, offsets = record_bytes(table), record_offsets(table)
+            cutter.add(data, offsets - offsets[0])
+            yield data.data
+        yield self.framing.trailer
 
     def profile(self, file: ShardFile) -> None:  # noqa: ARG002
         """Framed shards have nothing to carry over beside their records."""
@@ -275,7 +288,7 @@ class _Cutter:
             first = stop
 
     def _close(self) -> None:
-        footprint = self.length + (RECORD_OVERHEAD + self.record_overhead) * self.records
+        footprint = self.length + (_OFFSET_BYTES + 2 * PLACE_BYTES + self.record_overhead) * self.records
         self.blocks.append(Block(self.start, self.length, self.records, footprint, checksum=self.checksum.digest()))
         self.start, self.length, self.records, self.checksum = self.start + self.length, 0, 0, Checksum()
 

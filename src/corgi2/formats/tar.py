@@ -42,7 +42,7 @@ class Tar:
         if whole and not len(first) and len(archive.start):
             raise where.error(
                 int(archive.start[0]),
-                f"no member belongs to a sample: {archive.name(0)[:80].decode()!r} is no regular file KEY.EXTENSION",
+                f"no member belongs to a sample: {archive.name(0).decode()[:80]!r} is no regular file KEY.EXTENSION",
             )
         offsets = archive.start[first]
         offsets[:1] = 0
