@@ -38,9 +38,10 @@ MAY_IMPORT = {
         "stores",
     },
     "describe": {"index", "sizes", "source", "stores"},
-    "demo": {"block", "errors", "index", "plan", "source"},
-    "cli": {"demo", "describe", "errors", "index", "shard", "sizes", "source", "version"},
-    "__init__": {"describe", "errors", "index", "source", "version"},
+    "verdict": {"digest", "progress", "source", "stores"},
+    "demo": {"block", "errors", "index", "offline", "source", "verdict"},
+    "cli": {"demo", "describe", "errors", "index", "offline", "shard", "sizes", "source", "verdict", "version"},
+    "__init__": {"describe", "errors", "index", "offline", "source", "verdict", "version"},
     "__main__": {"cli"},
 }
 PURE = {"plan": {"collections", "numpy"}, "sizes": {"re"}}

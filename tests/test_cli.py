@@ -195,9 +195,41 @@ def test_without_a_terminal_nothing_but_the_result_is_printed(tmp_path: Path) ->
 def test_the_demo_shows_mixed_shards_and_overwrites_only_its_own_folder(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("demo", tmp_path / "demo")
     assert code == 0
-    assert "All 4,000 samples are there, once each" in out
+    assert "Verified: the same 4,000 records" in out
     assert run("demo", tmp_path / "demo")[0] == 0
     (tmp_path / "mine").mkdir()
     code, _, err = run("demo", tmp_path / "mine")
     assert code == 1
     assert "is not a folder that the demo made" in err
+
+
+def test_shuffle_and_verify_say_what_they_do(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    _good(tmp_path / "in")
+    arguments = ("shuffle", tmp_path / "in", tmp_path / "out", "--buffer", "1MB")
+    code, out, err = run(*arguments, "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.startswith("3 blocks of 92.2 KB in 1 groups of n = 3 blocks (buffer 1.0 MB), written as 3 .tar shards")
+    assert not (tmp_path / "out").exists()
+    code, out, _ = run(*arguments, "--json")
+    report = json.loads(out)
+    expected = {"records": 60, "blocks": 3, "groups": 1, "n": 3, "shards": 3}
+    assert {key: report[key] for key in expected} == expected
+    assert report.keys() >= {"bytes", "reads", "writes", "seconds"}
+    assert "complete already" in run(*arguments)[1]
+    assert run("verify", tmp_path / "in", tmp_path / "out")[:2] == (
+        0,
+        "the same 60 records, each as often, whatever their order\n",
+    )
+
+
+def test_verify_denies_with_exit_code_1(run: Run, tmp_path: Path) -> None:
+    for name, count in (("a", 20), ("b", 19)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.tar").write_bytes(tar_of([(f"{n}.txt", b"x") for n in range(count)]))
+    code, out, _ = run("verify", tmp_path / "a", tmp_path / "b")
+    assert code == 1
+    assert out.splitlines() == [
+        "NOT the same: 1 of 20 records are missing, 0 of 19 are extra",
+        f"missing: record 19 of {tmp_path}/a/x.tar",
+    ]

@@ -39,17 +39,19 @@ def test_a_negative_seed_is_refused_with_its_value() -> None:
         permutation(3, (-1, 2))
 
 
-@given(SMALL_KEYS, st.integers(0, 1000))
-def test_equal_keys_are_kept_apart_wherever_an_order_exists(keys: list[int], seed: int) -> None:
+@given(SMALL_KEYS, st.integers(0, 1000), st.integers(1, 4))
+def test_equal_keys_are_kept_apart_wherever_an_order_exists(keys: list[int], seed: int, shards: int) -> None:
     hashes, order = np.array(keys, np.uint64), permutation(len(keys), (seed,))
-    if max(Counter(keys).values()) > (len(keys) + 1) // 2:
+    cuts = [part * len(keys) // shards for part in range(1, shards)]
+    room = sum(-(-len(part) // 2) for part in np.split(order, cuts))
+    if max(Counter(keys).values()) > room:
         with pytest.raises(ValueError, match="same key"):
-            keep_apart(order, hashes)
+            keep_apart(order, hashes, cuts)
         return
-    apart = keep_apart(order, hashes)
+    apart = keep_apart(order, hashes, cuts)
     assert sorted(apart.tolist()) == list(range(len(keys)))
-    assert (hashes[apart][1:] != hashes[apart][:-1]).all()
-    assert keep_apart(order, hashes).tolist() == apart.tolist()
+    assert all((part[1:] != part[:-1]).all() for part in np.split(hashes[apart], cuts))
+    assert keep_apart(order, hashes, cuts).tolist() == apart.tolist()
 
 
 def test_orders_without_neighbours_of_one_key_are_left_as_they_are() -> None:

@@ -3,7 +3,6 @@
 import io
 import shutil
 import tarfile
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,13 @@ from typing import Any
 import click
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from corgi2.block import Arena, gather
 from corgi2.errors import SourceError
 from corgi2.index import index_source
-from corgi2.plan import keep_apart, permutation
+from corgi2.offline import shuffle
 from corgi2.source import Source, find_source
+from corgi2.verdict import verify
 
 CLASSES, RECORDS, SIZE = 10, 400, 2_000
 GROUP = 5
@@ -31,17 +30,15 @@ def run(folder: str) -> None:
     _make_room(root)
     _write_shards(root / "before")
     before = find_source(root / "before")
-    _mix(before, root / "after")
-    after = find_source(root / "after")
-    click.echo(f"{CLASSES} tar shards of {RECORDS} samples, one class each; mixed {GROUP} at a time.\n")
-    click.echo(_picture(before, after))
-    lost = _records(before) - _records(after)
-    extra = _records(after) - _records(before)
-    if lost or extra:
-        raise SourceError(f"{root}: {lost.total()} records lost, {extra.total()} records that were not there before")
-    click.echo(
-        f"\nAll {CLASSES * RECORDS:,} samples are there, once each, bit for bit, in WebDataset tars: {root / 'after'}"
-    )
+    total = int(index_source(before).column("footprint").sum())
+    report = shuffle(root / "before", root / "after", buffer=total * GROUP // CLASSES)
+    click.echo(f"{CLASSES} tar shards of {RECORDS} samples, one class each; mixed {report.n} at a time.\n")
+    click.echo(_picture(before, find_source(root / "after")))
+    verdict = verify(root / "before", root / "after")
+    if not verdict.same:
+        raise SourceError(f"{root}: {verdict.as_text()}")
+    click.echo(f"\nVerified: {verdict.as_text()}.")
+    click.echo(f"The mixed shards are WebDataset tars as before: {root / 'after'}")
 
 
 def _make_room(root: Path) -> None:
@@ -63,23 +60,6 @@ def _write_shards(folder: Path) -> None:
                     archive.addfile(member, io.BytesIO(body))
 
 
-def _mix(source: Source, target: Path) -> None:
-    """Algorithm 2 of the paper, without replacement: random groups of shards, each shuffled and cut again."""
-    index = index_source(source)
-    arena = Arena(int(index.column("footprint").sum()))
-    order = permutation(index.blocks.num_rows, (0, 0))
-    for number, blocks in enumerate(np.split(order, range(GROUP, len(order), GROUP))):
-        arena.clear()
-        group = source.format.read(index.pieces(source, blocks), arena)
-        records = permutation(group.records, (0, 1, number))
-        if group.keys is not None:
-            records = keep_apart(records, group.keys)
-        for part, piece in enumerate(np.array_split(records, len(blocks))):
-            path = target / f"data-{number * GROUP + part:06d}{source.format.suffix}"
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(b"".join(source.format.write(gather(group, piece), None)))
-
-
 def _labels(source: Source) -> npt.NDArray[np.int64]:
     """How many samples of each class lie in each shard."""
     counts = np.zeros((len(source.entries), CLASSES), np.int64)
@@ -96,14 +76,6 @@ def _samples(source: Source) -> Iterator[list[dict[str, Any]]]:
         group = source.format.read([piece], Arena(piece.length))
         tables = gather(group, np.arange(group.records))
         yield [sample for table in tables for sample in source.format.samples(table, piece.file.name)]
-
-
-def _records(source: Source) -> Counter[str]:
-    return Counter(
-        xxhash.xxh3_128_hexdigest(sample["__key__"].encode() + sample["bin"] + sample["cls"])
-        for samples in _samples(source)
-        for sample in samples
-    )
 
 
 def _picture(before: Source, after: Source) -> str:

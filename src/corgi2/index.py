@@ -21,10 +21,9 @@ from corgi2.block import Arena
 from corgi2.errors import DamageError, ShardError, SourceError
 from corgi2.progress import progress
 from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan
-from corgi2.source import CORGI_FOLDER, Source
+from corgi2.source import INDEX_PATH, Source
 from corgi2.stores import Entry, Store, open_store, read_object
 
-INDEX_PATH = f"{CORGI_FOLDER}/index"
 SCAN_THREADS = 4
 SAMPLE_BLOCKS = 8
 

@@ -22,50 +22,51 @@ def permutation(count: int, key: Sequence[int]) -> Indices:
     return np.argsort(raw, kind="stable").astype(np.int64, copy=False)
 
 
-def keep_apart(order: Indices, keys: npt.NDArray[np.uint64]) -> Indices:
+def keep_apart(order: Indices, keys: npt.NDArray[np.uint64], cuts: Sequence[int] = ()) -> Indices:
     """The order with as few swaps as it takes until no two neighbours have equal keys. Deterministic.
 
-    Raises ValueError where one key has more than half of the records, so that no order would do.
+    At a place in ``cuts`` a new shard begins, so that its record has no neighbour before it. Raises ValueError where
+    one key has so many records that no order would do.
     """
-    order = order.copy()
-    clashes = np.flatnonzero(keys[order[1:]] == keys[order[:-1]]) + 1
-    for position in clashes.tolist():
-        if keys[order[position]] == keys[order[position - 1]] and not _swap_away(order, keys, position):
-            return _interleave(order, keys)
+    order, first = order.copy(), np.zeros(len(order) + 1, bool)
+    first[[0, len(order), *cuts]] = True
+    clashes = np.flatnonzero((keys[order[1:]] == keys[order[:-1]]) & ~first[1:-1]) + 1
+    for place in clashes.tolist():
+        if _clashes(order, keys, first, place) and not _swap_away(order, keys, first, place):
+            return _interleave(order, keys, first)
     return order
 
 
-def _swap_away(order: Indices, keys: npt.NDArray[np.uint64], position: int) -> bool:
-    """Swap with the nearest record behind, then before, such that neither place has a clash."""
-    count, key = len(order), keys[order[position]]
-    for distance in range(1, count):
-        other = (position + distance) % count
-        if keys[order[other]] == key:
-            continue
-        order[[position, other]] = order[[other, position]]
-        if not _clashes(order, keys, position) and not _clashes(order, keys, other):
+def _swap_away(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_], place: int) -> bool:
+    """Swap with the next record, around the end if need be, such that neither place has a clash."""
+    for distance in range(1, len(order)):
+        other = (place + distance) % len(order)
+        order[[place, other]] = order[[other, place]]
+        if not _clashes(order, keys, first, place) and not _clashes(order, keys, first, other):
             return True
-        order[[position, other]] = order[[other, position]]
+        order[[place, other]] = order[[other, place]]
     return False
 
 
-def _clashes(order: Indices, keys: npt.NDArray[np.uint64], position: int) -> bool:
-    key = keys[order[position]]
-    return any(0 <= other < len(order) and keys[order[other]] == key for other in (position - 1, position + 1))
+def _clashes(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_], place: int) -> bool:
+    key = keys[order[place]]
+    before = not first[place] and keys[order[place - 1]] == key
+    return bool(before or (not first[place + 1] and keys[order[place + 1]] == key))
 
 
-def _interleave(order: Indices, keys: npt.NDArray[np.uint64]) -> Indices:
-    """The order that exists if any does: records by key, the commonest first, laid on every second place."""
+def _interleave(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_]) -> Indices:
+    """Records by key, the commonest first, laid on every second place of the shards, then on those between."""
     _, group, counts = np.unique(keys[order], return_inverse=True, return_counts=True)
-    if 2 * int(counts.max()) > len(order) + 1:
+    starts = np.flatnonzero(first[:-1])
+    within = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
+    places = np.argsort(within % 2, kind="stable")
+    result = np.empty_like(order)
+    result[places] = order[np.lexsort((np.arange(len(order)), group, -counts[group]))]
+    if ((keys[result[1:]] == keys[result[:-1]]) & ~first[1:-1]).any():
         raise ValueError(
             f"{int(counts.max())} of {len(order)} records have the same key, so that some must be neighbours; "
             "give records keys of their own, or mix more shards at once"
         )
-    by_count = order[np.lexsort((np.arange(len(order)), group, -counts[group]))]
-    places = np.concatenate([np.arange(0, len(order), 2), np.arange(1, len(order), 2)])
-    result = np.empty_like(order)
-    result[places] = by_count
     return result
 
 

@@ -22,6 +22,11 @@ from corgi2.stores import Entry, Options, Store, StoredShard, Url, open_store, p
 CORGI_FOLDER = ".corgi2"
 """What corgi2 keeps beside the data. No reader takes it for data, this one included."""
 
+INDEX_PATH = f"{CORGI_FOLDER}/index"
+"""Where the blocks of a data set are kept; a shuffle writes it last."""
+PLAN_PATH = f"{CORGI_FOLDER}/plan"
+"""What a shuffle into this folder is to do; it is written first."""
+
 _SPECIAL = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
@@ -75,7 +80,9 @@ def find_source(uri: str | os.PathLike[str], options: Options | None = None, com
         entries, others = ([entry], []) if suffix_of(name) else ([], [name])
     else:
         store = open_store(url, options)
-        entries, others = _shards_of(store.list())
+        listing = store.list()
+        _check_finished({entry.path for entry in listing}, store.url)
+        entries, others = _shards_of(listing)
     _check(entries, others, str(url), store.url, command)
     suffix = suffix_of(entries[0].path)
     return Source(store, tuple(entries), format_of(suffix or ""), tuple(others))
@@ -163,6 +170,11 @@ def _glob_token(text: str) -> str:
     if text == "?":
         return "[^/]"
     return "(?!/)" + fnmatch.translate(text)[4:-3] if len(text) > 1 else re.escape(text)
+
+
+def _check_finished(paths: set[str], root: str) -> None:
+    if PLAN_PATH in paths and INDEX_PATH not in paths:
+        raise SourceError(f"{root}: a shuffle into this folder is not finished; give its command again to go on")
 
 
 def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:

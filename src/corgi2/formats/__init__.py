@@ -26,6 +26,9 @@ class Format(Protocol):
     def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
         """Blocks, or whole shards, side by side in memory."""
 
+    def stream(self, file: ShardFile) -> Iterator[Any]:
+        """All records of a shard as tables, front to back, a part of it in memory at a time."""
+
     def profile(self, file: ShardFile) -> Any:
         """What a new shard must keep of an old one beside the records: schema, codec, metadata."""
 

@@ -42,6 +42,7 @@ class CompressedStream:
         self._file, self._codec = file, codec
         self._raw = _RawFile(file)
         self._stream = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
+        self.produced = 0
 
     @property
     def checksum(self) -> bytes:
@@ -61,6 +62,7 @@ class CompressedStream:
                 self._raw.tell(),
                 f"the {self._codec} stream is damaged ({error}); restore the shard from its source, or leave it out",
             ) from error
+        self.produced += done
         return done
 
 

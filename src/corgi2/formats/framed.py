@@ -23,6 +23,8 @@ Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 
 _OFFSET_BYTES = 8
+_BLOCK_BYTES = 64
+"""Room for what lies between two blocks in memory: a terminator, a row that is no record, its offset."""
 
 LARGEST_COMPRESSED_RECORD = 2 << 30
 """Where a shard is compressed, nothing but this tells a huge record from a lying length."""
@@ -106,8 +108,24 @@ class FramedFormat:
             raise ShardError(file.name, 0, f"the {self.suffix} shard holds no record; remove it")
         if isinstance(stream, CompressedStream):
             (block,) = blocks
-            blocks = [Block(0, file.size, block.records, block.footprint, checksum=stream.checksum)]
+            padding = stream.produced - block.length
+            blocks = [Block(0, file.size, block.records, block.footprint + padding, checksum=stream.checksum)]
         return Scan(tuple(blocks))
+
+    def stream(self, file: ShardFile) -> Iterator[Any]:
+        """All records, front to back; a table lies over memory that the next one may take."""
+        end = np.frombuffer(self.framing.terminator, np.uint8)
+        for _, data, frames in _windows(self.framing, open_stream(file, self.codec), file, self.codec):
+            offsets = frames.offsets
+            if (
+                len(end)
+                and int(offsets[-1]) == len(data)
+                and len(data)
+                and data[-len(end) :].tobytes() != end.tobytes()
+            ):
+                data = np.concatenate([data, end])
+                offsets[-1] = len(data)
+            yield framed_table(offsets, data)
 
     def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
         """Read pieces into the arena, side by side, as one group in the order of the pieces."""
@@ -129,7 +147,10 @@ class FramedFormat:
             yield piece
         blocks = cutter.finish()
         if self.codec:
-            blocks = [Block(0, size, block.records, block.footprint, checksum=checksum.digest()) for block in blocks]
+            end = len(self.framing.trailer)
+            blocks = [
+                Block(0, size, block.records, block.footprint + end, checksum=checksum.digest()) for block in blocks
+            ]
         return tuple(blocks)
 
     def _body(self, tables: Iterable[Any], cutter: "_Cutter") -> Iterator[Buffer]:
@@ -288,7 +309,8 @@ class _Cutter:
             first = stop
 
     def _close(self) -> None:
-        footprint = self.length + (_OFFSET_BYTES + 2 * PLACE_BYTES + self.record_overhead) * self.records
+        per_record = _OFFSET_BYTES + 2 * PLACE_BYTES + self.record_overhead
+        footprint = self.length + per_record * self.records + _BLOCK_BYTES
         self.blocks.append(Block(self.start, self.length, self.records, footprint, checksum=self.checksum.digest()))
         self.start, self.length, self.records, self.checksum = self.start + self.length, 0, 0, Checksum()
 

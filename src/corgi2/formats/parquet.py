@@ -58,6 +58,11 @@ class ParquetFormat:
                 raise ShardError(piece.file.name, 0, f"another schema than {pieces[0].file.name}")
         return Group(pa.concat_tables(tables))
 
+    def stream(self, file: ShardFile) -> Iterator[pa.Table]:
+        """All rows, a row group at a time."""
+        for first, last in _spans(file, _footer(file)):
+            yield _read_piece(Piece(file, first, last - first))
+
     def profile(self, file: ShardFile) -> Profile:
         footer = _footer(file)
         schema = _arrow_schema(file, footer)

@@ -1,0 +1,84 @@
+"""``verify`` says yes for the same records in any order, and denies everything else in the right words."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from corgi2.plan import permutation
+from corgi2.verdict import verify
+from tests.shards import compressed, parquet_of, tar_of
+
+SUFFIXES = [".tar", ".tar.gz", ".parquet", ".jsonl", ".jsonl.zst"]
+
+
+def _write(folder: Path, suffix: str, records: list[tuple[int, str]], shards: int) -> None:
+    """Records (number, text), dealt to shards."""
+    folder.mkdir()
+    for shard in range(shards):
+        part = records[shard::shards]
+        if ".tar" in suffix:
+            data = compressed(tar_of([(f"{n:05d}.txt", text.encode()) for n, text in part]), suffix)
+        elif suffix == ".parquet":
+            columns = {"n": [n for n, _ in part], "t": [[text, None] for _, text in part]}
+            data = parquet_of(pa.table(columns), row_group_size=7)
+        else:
+            data = compressed("\n".join(json.dumps({"n": n, "t": text}) for n, text in part).encode(), suffix)
+        (folder / f"s-{shard}{suffix}").write_bytes(data)
+
+
+RECORDS = [(n, f"text {n}" * (n % 50)) for n in range(200)]
+CHANGES = {
+    "a missing record": (RECORDS[:70] + RECORDS[71:], 1, 0),
+    "a repeated record": ([*RECORDS, (500, "x"), (500, "x")][:-1], 0, 1),
+    "a changed record": ([*RECORDS[:70], (70, "text 7!"), *RECORDS[71:]], 1, 1),
+    "two missing records": (RECORDS[2:], 2, 0),
+}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_records_in_another_order_and_other_shards_are_the_same(suffix: str, tmp_path: Path) -> None:
+    _write(tmp_path / "a", suffix, RECORDS, 3)
+    _write(tmp_path / "b", suffix, [RECORDS[n] for n in permutation(len(RECORDS), (1,))], 4)
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert verdict.same
+    assert verdict.as_text() == "the same 200 records, each as often, whatever their order"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_difference_is_denied_with_its_number_and_an_example(suffix: str, change: str, tmp_path: Path) -> None:
+    records, missing, extra = CHANGES[change]
+    _write(tmp_path / "a", suffix, RECORDS, 3)
+    _write(tmp_path / "b", suffix, records, 3)
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert not verdict.same
+    assert (verdict.missing, verdict.extra) == (missing, extra)
+    assert len(verdict.examples) == missing + extra
+    assert all(("a/s-" if line.startswith("missing") else "b/s-") in line for line in verdict.examples)
+
+
+def test_a_record_twice_in_place_of_another_is_denied(tmp_path: Path) -> None:
+    lines = [json.dumps({"n": n}) for n in range(10)]
+    for name, text in (("a", lines), ("b", [*lines[:9], lines[0]])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.jsonl").write_text("\n".join(text))
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert (verdict.missing, verdict.extra) == (1, 1)
+    assert verdict.examples[0] == f"missing: record 9 of {tmp_path}/a/x.jsonl"
+
+
+def test_parts_of_the_range_of_hashes_give_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path / "a", ".jsonl", RECORDS, 3)
+    _write(tmp_path / "b", ".jsonl", RECORDS[5:], 2)
+    monkeypatch.setattr("corgi2.verdict._HASHES_AT_A_TIME", 9)
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert (verdict.missing, verdict.extra) == (5, 0)
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    _write(tmp_path / "a", ".jsonl", RECORDS, 1)
+    _write(tmp_path / "b", ".tar", RECORDS, 1)
+    with pytest.raises(ValueError, match="no common records"):
+        verify(tmp_path / "a", tmp_path / "b")
