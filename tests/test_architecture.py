@@ -84,7 +84,7 @@ def test_formats_know_no_object_store_library() -> None:
 def test_importing_corgi2_loads_no_extra_and_no_client() -> None:
     code = "import sys, corgi2; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert not (EXTRAS | {"obstore", "tqdm", "click", "pandas"}) & set(loaded)
+    assert not (EXTRAS | {"obstore", "tqdm", "click", "pandas", "numpy", "pyarrow"}) & set(loaded)
 
 
 def test_exports_are_sorted_and_few() -> None:
@@ -92,3 +92,4 @@ def test_exports_are_sorted_and_few() -> None:
     assert names == sorted(names)
     assert len(names) <= 12
     assert all(hasattr(corgi2, name) for name in corgi2.__all__)
+    assert not hasattr(corgi2, "no_such_name")

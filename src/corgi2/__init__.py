@@ -1,11 +1,16 @@
 """Train from shards as well as from shuffled data: mix homogeneous shards, keep their format, lose no record."""
 
-from corgi2.describe import Description, inspect
-from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
-from corgi2.index import index_source
-from corgi2.offline import Report, shuffle
-from corgi2.verdict import Verdict, verify
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from corgi2.version import __version__
+
+if TYPE_CHECKING:
+    from corgi2.describe import Description, inspect
+    from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
+    from corgi2.index import index_source
+    from corgi2.offline import Report, shuffle
+    from corgi2.verdict import Verdict, verify
 
 __all__ = [
     "Corgi2Error",
@@ -22,3 +27,19 @@ __all__ = [
     "shuffle",
     "verify",
 ]
+
+_HOMES = {
+    "describe": ("Description", "inspect"),
+    "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
+    "index": ("index_source",),
+    "offline": ("Report", "shuffle"),
+    "verdict": ("Verdict", "verify"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Exports are loaded when they are first used: numpy and pyarrow alone take a third of a second."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"corgi2.{home}"), name)
+    raise AttributeError(f"module 'corgi2' has no attribute {name!r}")
