@@ -24,8 +24,9 @@ from corgi2.block import Arena
 from corgi2.describe import inspect
 from corgi2.errors import SourceError, StoreError
 from corgi2.index import open_index
-from corgi2.offline import plan_shuffle, shuffle
+from corgi2.offline import shuffle
 from corgi2.plan import cut_groups
+from corgi2.recipe import plan_shuffle
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
@@ -153,9 +154,9 @@ def test_equal_keys_are_never_neighbours(tmp_path: Path) -> None:
 
 def test_a_group_that_turns_out_too_large_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_source(tmp_path / "in", ".jsonl.zst", [30] * 8)
-    from corgi2 import offline
+    from corgi2 import recipe
 
-    whole = offline.outline
+    whole = recipe.outline
 
     def too_small(source: Any) -> Any:
         index = whole(source)
@@ -169,7 +170,7 @@ def test_a_group_that_turns_out_too_large_is_split(tmp_path: Path, monkeypatch: 
         )
 
     buffer = footprint(tmp_path / "in") // 3
-    monkeypatch.setattr(offline, "outline", too_small)
+    monkeypatch.setattr(recipe, "outline", too_small)
     for name in ("a", "b"):
         report = shuffle(tmp_path / "in", tmp_path / name, buffer=buffer)
     assert report.groups == 1

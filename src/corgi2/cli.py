@@ -169,7 +169,8 @@ def shuffle(
     The output depends on SRC, the seed and the buffer alone. If it is stopped, by whatever, the same command goes on
     where it was.
     """
-    from corgi2.offline import plan_shuffle, run_shuffle
+    from corgi2.offline import run_shuffle
+    from corgi2.recipe import plan_shuffle
 
     job = plan_shuffle(src, dst, buffer, seed, dict(src_options), dict(dst_options))
     click.echo(job.describe(), err=as_json)
