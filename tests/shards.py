@@ -1,6 +1,7 @@
 """Shards in memory, and ways to make and read them in tests."""
 
 import gzip
+import hashlib
 import io
 import tarfile
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,10 @@ class MemoryShard:
 
     data: bytes
     name: str = "shard"
-    version: str = ""
+
+    @property
+    def version(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
 
     @property
     def size(self) -> int:

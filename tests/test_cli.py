@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def test_index_is_kept_and_used(run: Run, tmp_path: Path) -> None:
 def test_index_says_what_it_left_alone(run: Run, tmp_path: Path) -> None:
     _good(tmp_path)
     (tmp_path / "labels.txt").write_text("cat")
-    assert "1 file is no shard and left where they are: labels.txt" in run("index", tmp_path)[1]
+    assert "1 file is no shard and is left where it is: labels.txt" in run("index", tmp_path)[1]
 
 
 def _tar(*names: str) -> bytes:
@@ -170,6 +171,7 @@ def test_another_schema_is_named(run: Run, tmp_path: Path) -> None:
         (["inspect", "no/such/folder"], 1, "there is no such file or folder"),
         (["inspect", "ftp://x/y"], 1, "ftp:// is not supported"),
         (["inspect", "s3://"], 1, "names no bucket"),
+        (["inspect", "s3://b/x", "--src-option", "endpoint=127.0.0.1:9"], 1, "endpoint is a URL such as http://"),
         (["inspect", "pipe:cat x.tar"], 1, "runs no commands"),
         (["inspect"], 2, "Missing argument 'SRC'"),
         (["inspect", "x", "--src-option", "endpoint"], 2, "write KEY=VALUE"),
@@ -233,3 +235,24 @@ def test_verify_denies_with_exit_code_1(run: Run, tmp_path: Path) -> None:
         "NOT the same: 1 of 20 records are missing, 0 of 19 are extra",
         f"missing: record 19 of {tmp_path}/a/x.tar",
     ]
+
+
+def test_index_keeps_what_it_found_beside_a_damaged_shard_and_repairs_a_damaged_index(run: Run, tmp_path: Path) -> None:
+    _good(tmp_path)
+    sound = (tmp_path / "a-1.tar").read_bytes()
+    (tmp_path / "a-1.tar").write_bytes(b"junk")
+    assert run("index", tmp_path)[0] == 1
+    assert (tmp_path / ".corgi2" / "index").exists()
+    assert not json.loads(run("inspect", tmp_path, "--json")[1])["indexed"]
+    (tmp_path / "a-1.tar").write_bytes(sound)
+    (tmp_path / ".corgi2" / "index").write_bytes(b"junk")
+    assert run("index", tmp_path)[0] == 0
+    assert json.loads(run("inspect", tmp_path, "--json")[1])["indexed"]
+
+
+def test_a_pipe_is_no_shard(run: Run, tmp_path: Path) -> None:
+    _good(tmp_path)
+    os.mkfifo(tmp_path / "x.tar")
+    code, _, err = run("inspect", tmp_path)
+    assert code == 1
+    assert "x.tar: is no regular file" in err

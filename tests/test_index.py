@@ -1,12 +1,14 @@
 """The index: what it says is true, it notices changes, and it is quick to load."""
 
 import io
+import itertools
 import json
 import os
 import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ from corgi2.index import (
     index_source,
     load_index,
     matches,
+    merge,
     open_index,
     save_index,
     survey_source,
@@ -30,6 +33,7 @@ from corgi2.index import (
 from corgi2.shard import Block, Checksum
 from corgi2.source import find_source
 from corgi2.stores import open_store
+from corgi2.stores.local import LocalStore
 from tests.conftest import S3
 from tests.shards import compressed, parquet_of, tar_of
 
@@ -275,3 +279,35 @@ def test_an_index_on_s3_is_that_of_the_same_files_on_a_disk_and_reads_each_shard
         for site in (source, find_source(tmp_path))
     )
     assert remote.table.equals(local.table)
+
+
+def test_indexing_another_part_of_a_folder_keeps_what_is_known(tmp_path: Path) -> None:
+    _write_tars(tmp_path, shards=4)
+    first, second = (find_source(f"{tmp_path}/a-[{digits}].tar") for digits in ("02", "13"))
+    save_index(first.store, index_source(first, 5_000))
+    save_index(first.store, merge(load_index(first.store), index_source(second, 5_000)))
+    whole = index_source(find_source(tmp_path), 5_000)
+    for source in (first, second, find_source(tmp_path)):
+        found = open_index(source)
+        assert found is not None
+        assert found.blocks.equals(index_source(source, 5_000).blocks)
+    kept = load_index(first.store)
+    assert kept is not None
+    assert kept.shards.equals(whole.shards)
+
+
+def test_a_scan_that_is_stopped_ends_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_tars(tmp_path, shards=6)
+    monkeypatch.setattr("corgi2.formats.framed.READ_BYTES", 512)
+    read = LocalStore.readinto
+    calls = itertools.count()
+
+    def interrupted(*arguments: Any) -> None:
+        if next(calls) == 20:
+            raise KeyboardInterrupt
+        read(*arguments)
+
+    monkeypatch.setattr(LocalStore, "readinto", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        index_source(find_source(tmp_path))
+    assert next(calls) < 200

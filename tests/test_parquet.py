@@ -187,3 +187,28 @@ def test_a_row_group_whose_strings_exceed_two_gigabytes_works(type_: pa.DataType
     picked = pa.concat_tables(gather(group, np.array([rows - 1, 0, 7])))
     assert picked.column("n").to_pylist() == [rows - 1, 0, 7]
     assert picked.column("s").to_pylist() == [value] * 3
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_row_groups_without_rows_are_passed_by(place: int) -> None:
+    table, sink = pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}), pa.BufferOutputStream()
+    parts = [table, table]
+    parts.insert(place, table.slice(0, 0))
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        for part in parts:
+            writer.write_table(part)
+    source = bytes(sink.getvalue())
+    blocks = PARQUET.scan(MemoryShard(source), 1).blocks
+    assert [block.records for block in blocks] == [3, 3]
+    assert samples_of(PARQUET, source) == table.to_pylist() * 2
+    assert sum(part.num_rows for part in PARQUET.stream(MemoryShard(source))) == 6
+    written = rewritten(PARQUET, read_shards(PARQUET, [source]), range(6), source)
+    assert pq.read_metadata(pa.BufferReader(written)).row_group(0).column(0).is_stats_set
+
+
+def test_schemas_that_differ_only_far_behind_differ() -> None:
+    names = ["feature_" * 20 + end for end in ("one", "two")]
+    one, two = (PARQUET.scan(MemoryShard(parquet_of(pa.table({name: [1]}))), 1).schema for name in names)
+    assert one != two
+    nested = pa.table({"s": [{f"f{n}": n for n in range(300)}]})
+    assert PARQUET.scan(MemoryShard(parquet_of(nested)), 1).schema.splitlines()[299] == "s.f299: int64"

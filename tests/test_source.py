@@ -285,3 +285,10 @@ def test_a_glob_enters_no_folder_that_it_cannot_need(tmp_path: Path, monkeypatch
     monkeypatch.setattr(os, "scandir", enter)
     find_source(f"{tmp_path}/a-*.tar")
     assert entered == [tmp_path]
+
+
+def test_a_folder_in_a_store_may_be_named_like_a_shard(root: str) -> None:
+    _fill(root, ["table.parquet/part-0.parquet", "table.parquet/part-1.parquet", "table.parquet/_SUCCESS"])
+    source = find_source(f"{root}/table.parquet")
+    assert [entry.path for entry in source.entries] == ["part-0.parquet", "part-1.parquet"]
+    assert source.others == ("_SUCCESS",)

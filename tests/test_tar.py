@@ -196,3 +196,22 @@ def test_scanning_in_blocks_covers_the_archive_without_a_gap() -> None:
     assert all(block.length <= 20_000 for block in blocks)
     assert sum(block.records for block in blocks) == 300
     assert not np.frombuffer(data, np.uint8)[blocks[-1].start + blocks[-1].length :].any()
+
+
+def test_a_comment_that_looks_like_a_name_is_none() -> None:
+    infos = [(tarfile.TarInfo(f"{n}.txt"), b"x") for n in range(3)]
+    infos[1][0].pax_headers = {"comment": "the path=here size=7 GNU.sparse.map=1 linkpath=x"}
+    data = tar_of_infos(infos, tarfile.PAX_FORMAT)
+    assert _keys(data) == ["0", "1", "2"]
+    assert b"".join(records_of(read_shards(TAR, [data]))).count(b"the path=here") == 1
+
+
+def test_a_damaged_extended_header_is_refused() -> None:
+    long = tar_of([("d" * 120 + ".txt", b"x")], tarfile.PAX_FORMAT)
+    with pytest.raises(ShardError, match="an extended header is damaged"):
+        read_shards(TAR, [long.replace(b" path=", b"?path=")])
+
+
+def test_many_long_names_are_one_array() -> None:
+    names = [f"{'folder/' * (n % 40)}{n:05d}.{'ä' * (n % 3)}txt" for n in range(500)]
+    assert _keys(tar_of([(name, b"") for name in names], tarfile.PAX_FORMAT)) == [name.split(".")[0] for name in names]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from corgi2.errors import Corgi2Error
+from corgi2.errors import Corgi2Error, DamageError, SourceError, StoreError
 from corgi2.shard import BLOCK_BYTES
 from corgi2.sizes import format_size, parse_size
 from corgi2.version import __version__
@@ -113,15 +113,26 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
     read.
     """
     from corgi2.describe import left_alone
-    from corgi2.index import cache_store, index_source, load_index, save_index
+    from corgi2.index import cache_store, load_index, merge, save_index, survey_source
     from corgi2.source import find_source
 
     if block_size < 1:
         raise click.BadParameter("must be at least one byte", param_hint="--block-size")
     source = find_source(src, dict(src_options), "index")
     store = cache_store(source) if cache else source.store
-    made = index_source(source, block_size, load_index(store))
-    save_index(store, made)
+    try:
+        known = load_index(store)
+    except SourceError:
+        known = None  # damaged, or of another version: it is made anew
+    survey = survey_source(source, block_size, known)
+    made = survey.index
+    if made.shards.num_rows:
+        try:
+            save_index(store, merge(known, made))
+        except StoreError as error:
+            raise error if cache else StoreError(f"{error}; --cache keeps the index in your cache folder") from error
+    if survey.damage:
+        raise DamageError(survey.damage)
     result = {
         "index": f"{store.url}/.corgi2/index",
         "format": source.format.name,
@@ -226,7 +237,7 @@ def _complain(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command line; what a person can mend becomes a line, what is our mistake stays a traceback."""
+    """Run the command line; errors become a line each."""
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as exit_:
@@ -240,6 +251,6 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (Corgi2Error, ValueError, MemoryError) as error:
+    except (Corgi2Error, ValueError, MemoryError, OSError) as error:
         _complain(str(error))
         sys.exit(1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.index import Index, Survey, open_index, survey_source
+from corgi2.index import Index, Survey, load_index, open_index, survey_source
 from corgi2.sizes import format_size
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
@@ -63,14 +63,16 @@ class Description:
 def left_alone(others: tuple[str, ...]) -> str:
     """A line about files that are no shards."""
     shown = ", ".join(others[:5]) + (", …" if len(others) > 5 else "")
-    return f"{len(others)} {'file is' if len(others) == 1 else 'files are'} no shard and left where they are: {shown}"
+    if len(others) == 1:
+        return f"1 file is no shard and is left where it is: {shown}"
+    return f"{len(others)} files are no shards and are left where they are: {shown}"
 
 
 def inspect(uri: str | os.PathLike[str], storage_options: Options | None = None) -> Description:
     """Describe a data set: from its index where that is up to date, else by a scan of all its shards."""
     source = find_source(uri, storage_options, "inspect")
     index = open_index(source)
-    survey = Survey(index, ()) if index is not None else survey_source(source)
+    survey = Survey(index, ()) if index is not None else survey_source(source, known=load_index(source.store))
     return _describe(source, survey, indexed=index is not None)
 
 

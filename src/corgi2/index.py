@@ -8,7 +8,8 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow as pa
 from corgi2.block import Arena
 from corgi2.errors import DamageError, ShardError, SourceError
 from corgi2.progress import progress
-from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan
+from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, ShardFile
 from corgi2.source import INDEX_PATH, Source
 from corgi2.stores import Entry, Store, open_store, read_object
 
@@ -95,19 +96,54 @@ def survey_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index |
     scans = _known_scans(source, block_bytes, known)
     todo = [number for number, scan in enumerate(scans) if scan is None]
     total = sum(source.entries[number].size for number in todo)
+    stop = threading.Event()
     with progress("scanning", total) as advance, ThreadPoolExecutor(SCAN_THREADS) as pool:
 
         def scan_one(number: int) -> Scan | ShardError:
+            shard = _WatchedShard(source.shard(number), advance, stop)
             try:
-                return source.format.scan(source.shard(number), block_bytes)
+                return source.format.scan(shard, block_bytes)
             except ShardError as error:
                 return error
             finally:
-                advance(source.entries[number].size)
+                advance(shard.size - shard.read)
 
-        for number, result in zip(todo, pool.map(scan_one, todo), strict=True):
-            scans[number] = result
+        try:
+            for number, result in zip(todo, pool.map(scan_one, todo), strict=True):
+                scans[number] = result
+        except BaseException:
+            stop.set()
+            raise
     return _survey(source, block_bytes, _refuse_other_schemas(source, scans))
+
+
+@dataclass(slots=True)
+class _WatchedShard:
+    """A shard that says how much of it was read, and can be told to stop."""
+
+    shard: ShardFile
+    advance: Callable[[int], object]
+    stop: threading.Event
+    read: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        return self.shard.size
+
+    @property
+    def version(self) -> str:
+        return self.shard.version
+
+    def readinto(self, start: int, buffer: memoryview) -> None:
+        if self.stop.is_set():
+            raise InterruptedError(f"{self.name}: the scan was stopped")
+        self.shard.readinto(start, buffer)
+        self.read += len(buffer)
+        self.advance(len(buffer))
 
 
 Scanned = Scan | ShardError | None
@@ -196,8 +232,47 @@ def _known_scans(source: Source, block_bytes: int, known: Index | None) -> list[
 
 def matches(index: Index, source: Source) -> bool:
     """Whether an index describes exactly these shards, unchanged."""
+    return _entries(index) == list(source.entries)
+
+
+def _entries(index: Index) -> list[Entry]:
     columns = (index.shards.column(name).to_pylist() for name in ("path", "size", "etag"))
-    return tuple(Entry(*row) for row in zip(*columns, strict=True)) == source.entries
+    return [Entry(*row) for row in zip(*columns, strict=True)]
+
+
+def select(index: Index, source: Source) -> Index | None:
+    """The part of an index that describes these shards, or None if one is missing or has changed."""
+    if index.suffix != source.format.suffix:
+        return None
+    place = {entry: number for number, entry in enumerate(_entries(index))}
+    wanted = [place.get(entry, -1) for entry in source.entries]
+    return None if -1 in wanted else _part(index, np.array(wanted, np.int64))
+
+
+def merge(known: Index | None, new: Index) -> Index:
+    """The new index, and what an older one of the same kind knows of other shards in the folder."""
+    if known is None or (known.suffix, known.block_bytes) != (new.suffix, new.block_bytes):
+        return new
+    replaced = set(new.shards.column("path").to_pylist())
+    kept = [number for number, path in enumerate(known.shards.column("path").to_pylist()) if path not in replaced]
+    other = _part(known, np.array(kept, np.int64))
+    shard = pa.array(np.concatenate([other.column("shard"), new.column("shard") + len(kept)]).astype(np.int32))
+    shards = pa.concat_tables([other.shards, new.shards])
+    blocks = pa.concat_tables([other.blocks, new.blocks]).set_column(0, _BLOCKS.field("shard"), shard)
+    both = Index(new.suffix, new.block_bytes, shards, blocks)
+    return _part(both, np.argsort(np.array(shards.column("path").to_pylist(), object), kind="stable"))
+
+
+def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:
+    """Some shards of an index, in the given order, with their blocks."""
+    number = np.full(index.shards.num_rows, -1, np.int64)
+    number[shards] = np.arange(len(shards))
+    new = number[index.column("shard")]
+    rows = np.argsort(new, kind="stable")[(new < 0).sum() :]
+    blocks = index.blocks.take(pa.array(rows)).set_column(
+        0, _BLOCKS.field("shard"), pa.array(new[rows].astype(np.int32))
+    )
+    return Index(index.suffix, index.block_bytes, index.shards.take(pa.array(shards)), blocks)
 
 
 def save_index(store: Store, index: Index) -> None:
@@ -221,8 +296,9 @@ def open_index(source: Source) -> Index | None:
     """The index of exactly this source: beside the data, or in the cache; None where there is none, or it is stale."""
     for store in (source.store, cache_store(source)):
         index = load_index(store)
-        if index is not None and matches(index, source):
-            return index
+        found = select(index, source) if index is not None else None
+        if found is not None:
+            return found
     return None
 
 

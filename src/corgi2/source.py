@@ -75,9 +75,13 @@ def find_source(uri: str | os.PathLike[str], options: Options | None = None, com
         root, name = posixpath.split(url.path)
         store = open_store(url.at(root), options)
         entry = store.head(name)
-        if entry is None:
-            raise SourceError(f"{url}: there is no such file")
-        entries, others = ([entry], []) if suffix_of(name) else ([], [name])
+        if entry is None and url.scheme != "file":  # a folder may be named like a shard, as Spark does
+            store = open_store(url, options)
+            entries, others = _shards_of(store.list())
+            if not entries:
+                raise SourceError(f"{url}: there is no such file, and no folder with shards")
+        else:
+            entries, others = ([entry], []) if entry and suffix_of(name) else ([], [name])
     else:
         store = open_store(url, options)
         listing = store.list()

@@ -3,6 +3,7 @@
 Arrow ends the process on some damaged metadata and reserves memory for lying counts; both are refused here first.
 """
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,8 @@ class Part:
 def _span(file: ShardFile, footer: pq.FileMetaData, index: int) -> tuple[int, int]:
     """The bytes of a row group, checked against the file's size."""
     group = footer.row_group(index)
+    if not group.num_rows:  # writers leave any offsets there, 0 too
+        return len(_MAGIC), len(_MAGIC)
     start, stop = file.size, 0
     for number in range(group.num_columns):
         column = group.column(number)
@@ -147,8 +150,8 @@ def row_group_block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema,
     group = footer.row_group(index)
     columns = {footer.schema.column(number).path: group.column(number) for number in range(group.num_columns)}
     flat = {field.name: width for field in schema if (width := _bits(field)) is not None}
-    bits = sum(column.num_values * flat.get(path, _guess(column)) for path, column in columns.items())
-    footprint = int(bits / 8) + PLACE_BYTES * group.num_rows
+    sizes = (math.ceil(column.num_values * flat.get(path, _guess(column)) / 8) for path, column in columns.items())
+    footprint = sum(sizes) + PLACE_BYTES * group.num_rows
     exact = columns.keys() <= flat.keys()
     return Block(start, stop - start, group.num_rows, footprint, exact)
 
@@ -203,3 +206,17 @@ def cached_footer(shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int,
     """A shard's footer and where its row groups lie, which Arrow is slow to tell."""
     footer = read_footer(shard.file)
     return footer, row_group_spans(shard.file, footer)
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """A line a leaf. Arrow's own rendering is cut short where it is long, which hides differences."""
+    return "\n".join(line for field in schema for line in _leaves(field, ""))
+
+
+def _leaves(field: pa.Field, prefix: str) -> list[str]:
+    name = prefix + field.name
+    if pa.types.is_struct(field.type):
+        return [
+            line for number in range(field.type.num_fields) for line in _leaves(field.type.field(number), f"{name}.")
+        ]
+    return [f"{name}: {field.type}{'' if field.nullable else ' not null'}"]

@@ -101,7 +101,8 @@ class FramedFormat:
         seen = []
         for base, data, frames in _windows(self.framing, stream, file, self.codec):
             cutter.add(data, frames.offsets)
-            seen.append((base, frames))
+            if frames.keys is not None:
+                seen.append((base, frames))
         self.framing.check(file.name, seen)
         blocks = cutter.finish()
         if not blocks:

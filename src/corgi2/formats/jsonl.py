@@ -22,6 +22,7 @@ _BLANK[list(b" \t\r\n")] = True
 _STARTS_VALUE = np.zeros(256, bool)
 _STARTS_VALUE[list(b'{["-0123456789tfnNI')] = True
 _STEP = 4_000_000
+_INDENT = 8
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -68,11 +69,15 @@ def _line_ends(data: Bytes) -> Indices:
 
 def _blank_lines(data: Bytes, starts: Indices, ends: Indices, where: Where) -> Any:
     """Which lines are blank; a line that begins no JSON value is refused."""
-    first = data[starts]
-    doubtful = np.flatnonzero(~_STARTS_VALUE[first])
-    blank = np.zeros(len(starts), bool)
-    for line in doubtful.tolist():
-        text = data[starts[line] : ends[line]]
+    at = starts.copy()
+    for _ in range(_INDENT):
+        unsure = np.flatnonzero((at < ends) & _BLANK[data[np.minimum(at, len(data) - 1)]])
+        if not len(unsure):
+            break
+        at[unsure] += 1
+    blank = at >= ends
+    for line in np.flatnonzero(~blank & ~_STARTS_VALUE[data[np.minimum(at, len(data) - 1)]]).tolist():
+        text = data[at[line] : ends[line]]
         solid = np.flatnonzero(~_BLANK[text])
         blank[line] = not len(solid)
         if len(solid) and not _STARTS_VALUE[text[solid[0]]]:

@@ -27,6 +27,7 @@ from corgi2.formats.footer import (
     read_footer,
     row_group_block,
     row_group_spans,
+    schema_text,
 )
 from corgi2.shard import BLOCK_BYTES, Block, Checksum, Mapper, Piece, Scan, ShardFile, Writing
 
@@ -50,9 +51,10 @@ class ParquetFormat:
         if footer.num_rows == 0:
             raise ShardError(file.name, 0, "the .parquet shard holds no row; remove it")
         schema = arrow_schema(file, footer)
-        blocks = tuple(row_group_block(file, footer, schema, group) for group in range(footer.num_row_groups))
+        filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
+        blocks = tuple(row_group_block(file, footer, schema, group) for group in filled)
         check_overlap(file, blocks)
-        return Scan(blocks, schema=schema.to_string(show_schema_metadata=False))
+        return Scan(blocks, schema=schema_text(schema))
 
     def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:  # noqa: ARG002
         """Decoded row groups lie where Arrow puts them; the arena is for formats that need no decoding."""
@@ -65,7 +67,8 @@ class ParquetFormat:
     def stream(self, file: ShardFile) -> Iterator[pa.Table]:
         """All rows, a row group at a time."""
         for first, last in row_group_spans(file, read_footer(file)):
-            yield _read_piece(Piece(file, first, last - first))
+            if last > first:
+                yield _read_piece(Piece(file, first, last - first))
 
     def profile(self, file: ShardFile) -> Profile:
         footer = read_footer(file)
@@ -129,7 +132,7 @@ def _read_piece(piece: Piece) -> pa.Table:
     else:
         footer, spans = cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
     stop = piece.start + piece.length
-    groups = [index for index, (first, last) in enumerate(spans) if piece.start <= first and last <= stop]
+    groups = [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
     rows = sum(footer.row_group(index).num_rows for index in groups)
     try:
         table = _decode(Part(piece.file.size, piece.start, part), footer, groups)
@@ -176,7 +179,8 @@ def _check_int96(data: pa.PythonFile, footer: pq.FileMetaData, groups: list[int]
 
 def _options(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
     """Options for a writer whose files look like this one."""
-    group = footer.row_group(0) if footer.num_row_groups else None
+    filled = [footer.row_group(n) for n in range(footer.num_row_groups) if footer.row_group(n).num_rows]
+    group = filled[0] if filled else None
     columns = {footer.schema.column(n).path: group.column(n) for n in range(group.num_columns)} if group else {}
     options: dict[str, Any] = {
         "compression": {path: _codec(column.compression) for path, column in columns.items()} or "snappy",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ _REGULAR = np.frombuffer(b"0\x007", np.uint8)
 _KEY_AND_PART = re.compile(rb"((?:[^\n]*/)?[^.]+)\.([^/]*)")
 _META = re.compile(rb"__[^/]*__(?:/|$)")
 _DOT, _SLASH, _NEWLINE, _UNDERSCORE = b"./\n_"
+
+_NAME_BYTES = 1 << 20
 
 Mask = npt.NDArray[np.bool_]
 
@@ -105,11 +108,22 @@ class _Names:
 def _hash_names(archive: Archive, where: Where) -> _Names:
     _check_text(archive, where)
     names = _names_of(archive.names)
-    for member, text in archive.long_names.items():
-        long = _names_of(np.frombuffer(text, np.uint8).reshape(1, -1))
+    for members in _by_length(archive.long_names):
+        width = len(archive.long_names[members[-1]])
+        rows = b"".join(archive.long_names[member].ljust(width, b"\0") for member in members)
+        long = _names_of(np.frombuffer(rows, np.uint8).reshape(len(members), width))
         for column, value in ((names.has_key, long.has_key), (names.key, long.key), (names.part, long.part)):
-            column[member] = value[0]
+            column[members] = value
     return _Names(names.has_key & np.isin(archive.kind, _REGULAR), names.key, names.part)
+
+
+def _by_length(texts: dict[int, bytes]) -> Iterator[list[int]]:
+    """Members whose names are of like length, shortest first, as many as fill a few MB at the most."""
+    ordered = sorted(texts, key=lambda member: len(texts[member]))
+    for bits, members in groupby(ordered, key=lambda member: len(texts[member]).bit_length()):
+        waiting = list(members)
+        step = max(1, _NAME_BYTES >> bits)
+        yield from (waiting[at : at + step] for at in range(0, len(waiting), step))
 
 
 def _names_of(names: Bytes) -> _Names:

@@ -85,6 +85,7 @@ def read_archive(data: Bytes, where: Where) -> Archive:
         raise where.error(int(headers.at[complete]), f"an extended header without a member behind it; {REPACK}")
     starts = np.concatenate([[0], real[:-1] + 1]) if len(real) else real
     at = headers.at[real]
+    _check_extended(data, headers, where)
     long_names, links = _extended_names(data, headers, real, where)
     width = min(_NAME.stop, _PREFIX.stop)
     names = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[at // UNIT, :width]
@@ -195,7 +196,7 @@ def _pax_sizes(data: Bytes, headers: Headers) -> Indices:
     """A size in an extended header replaces that of the member that follows."""
     size = headers.size
     for header in _with_field(b" size=", data, headers):
-        value = _pax(data, headers, header).get(b"size", b"")
+        value = _pax(data, headers, header)[0].get(b"size", b"")
         target = header + 1
         while target < len(size) and _EXTENDS[headers.kind[target]]:
             target += 1
@@ -221,8 +222,15 @@ def _with_field(word: bytes, data: Bytes, headers: Headers) -> list[int]:
     return sorted(found)
 
 
-def _pax(data: Bytes, headers: Headers, header: int) -> dict[bytes, bytes]:
-    """The fields of an extended header: ``<length> <key>=<value>\\n``, one after another."""
+def _checked_pax(data: Bytes, headers: Headers, header: int, where: Where) -> dict[bytes, bytes]:
+    fields, read = _pax(data, headers, header)
+    if read < int(headers.size[header]):
+        raise where.error(int(headers.at[header]) + UNIT + read, f"an extended header is damaged; {REPACK}")
+    return fields
+
+
+def _pax(data: Bytes, headers: Headers, header: int) -> tuple[dict[bytes, bytes], int]:
+    """The fields of an extended header, ``<length> <key>=<value>\\n`` one after another, and how far they are sound."""
     text, fields, at = _body(data, headers, header), {}, 0
     while at < len(text):
         digits, space, _ = text[at : at + 20].partition(b" ")
@@ -232,7 +240,7 @@ def _pax(data: Bytes, headers: Headers, header: int) -> dict[bytes, bytes]:
             break
         fields[key] = value[:-1]
         at += length
-    return fields
+    return fields, at
 
 
 def _body(data: Bytes, headers: Headers, header: int) -> bytes:
@@ -252,22 +260,27 @@ def _extended_names(
             names[member] = text
         elif member in links:
             links[member] = text
-    for header in _with_field(b" path=", data, headers):
-        names[int(np.searchsorted(real, header))] = _pax(data, headers, header).get(b"path", b"")
-    for header in _with_field(b" linkpath=", data, headers):
-        member = int(np.searchsorted(real, header))
-        if member in links:
-            links[member] = _pax(data, headers, header).get(b"linkpath", b"")
+    for header in _with_field(b"path=", data, headers):  # in linkpath, too
+        member, fields = int(np.searchsorted(real, header)), _checked_pax(data, headers, header, where)
+        if b"path" in fields:
+            names[member] = fields[b"path"]
+        if b"linkpath" in fields and member in links:
+            links[member] = fields[b"linkpath"]
+    return {member: name for member, name in names.items() if member < len(real)}, links
+
+
+def _check_extended(data: Bytes, headers: Headers, where: Where) -> None:
+    """Refuse what an extended header may say and a member that moves cannot keep."""
     for header in _with_field(b" GNU.sparse.", data, headers):
-        raise where.error(int(headers.at[header]), _REFUSED[ord("S")])
+        if any(key.startswith(b"GNU.sparse.") for key in _checked_pax(data, headers, header, where)):
+            raise where.error(int(headers.at[header]), _REFUSED[ord("S")])
     for header in np.flatnonzero(headers.kind == ord("g")).tolist():
-        if foreign := _pax(data, headers, header).keys() - {b"comment"}:
+        if foreign := _checked_pax(data, headers, header, where).keys() - {b"comment"}:
             raise where.error(
                 int(headers.at[header]),
                 f"a global header sets {b', '.join(sorted(foreign)).decode(errors='replace')} for all members behind, "
                 f"which would be lost when they move; {REPACK}",
             )
-    return {member: name for member, name in names.items() if member < len(real)}, links
 
 
 def _prefixed(data: Bytes, headers: Headers, real: Indices) -> dict[int, bytes]:

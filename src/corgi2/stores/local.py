@@ -8,6 +8,7 @@ that a crash leaves are never listed.
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +133,8 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _entry(path: str, status: os.stat_result) -> Entry:
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError(f"{path}: is no regular file; remove it, or name the shards by a glob")
     return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")
 
 

@@ -242,7 +242,9 @@ def _settings(root: Url, options: Options, retries: int) -> dict[str, Any]:
     settings: dict[str, Any] = {key: value for key, value in options.items() if key not in _OURS}
     if "anonymous" in options:
         settings["skip_signature"] = _flag("anonymous", options["anonymous"])
-    endpoint = str(options.get("endpoint") or (os.environ.get("AWS_ENDPOINT_URL", "") if root.scheme == "s3" else ""))
+    endpoint = str(options.get("endpoint") or (_environment_endpoint() if root.scheme == "s3" else ""))
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise ValueError(f"endpoint is a URL such as http://127.0.0.1:9000 (got {endpoint!r})")
     if root.scheme == "gs" and "endpoint" in settings:
         settings["base_url"] = settings.pop("endpoint")
     settings["client_options"] = {
@@ -260,6 +262,11 @@ def _settings(root: Url, options: Options, retries: int) -> dict[str, Any]:
 
 
 _OURS = {"anonymous", "retries", "timeout"}
+
+
+def _environment_endpoint() -> str:
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 def _retries(options: Options) -> int:
@@ -295,6 +302,7 @@ def _entry(path: str, meta: Any) -> Entry:
 _CODE = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 _STATUS = re.compile(r"status code: (\d+) ([A-Za-z -]*)")
 _QUERY = re.compile(r"\?\S*")
+_USER = re.compile(r"//[^/@\s]+@")
 _TEMPORARY_STATUS = {408, 429, *range(500, 600)}
 
 
@@ -302,15 +310,17 @@ def _is_temporary(error: Exception) -> bool:
     """Whether the store was busy, or the connection broke or timed out. obstore says so only in its text."""
     text = str(error).partition("\n\nDebug source")[0]
     status = _STATUS.search(text)
-    return int(status[1]) in _TEMPORARY_STATUS if status else "HTTP error" in text
+    return int(status[1]) in _TEMPORARY_STATUS if status else "HTTP error" in text and "builder error" not in text
 
 
 def _one_line(error: BaseException) -> str:
     """What the store said, without its XML, its debugging text, or a URL's query, which may hold a signature."""
     text, _, debug = str(error).partition("\n\nDebug source")
+    if "/latest/api/token" in text or "/latest/meta-data" in text:
+        return "no credentials found; set the usual environment variables, give access_key_id=…, or anonymous=true"
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
         text = f"{status[1]} {status[2]} " + (f"{code[1]}: {code[2]}" if code else "")
     elif "kind: Timeout" in debug:
         text += " (timed out)"
-    return _QUERY.sub("", " ".join(text.split()))[:400]
+    return _USER.sub("//", _QUERY.sub("", " ".join(text.split())))[:400]
