@@ -292,3 +292,8 @@ def test_a_folder_in_a_store_may_be_named_like_a_shard(root: str) -> None:
     source = find_source(f"{root}/table.parquet")
     assert [entry.path for entry in source.entries] == ["part-0.parquet", "part-1.parquet"]
     assert source.others == ("_SUCCESS",)
+
+
+def test_a_range_beyond_all_reason_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="names more than 10,000,000 shards"):
+        find_source(f"{tmp_path}/a-{{00..9999999999}}.tar")

@@ -30,6 +30,7 @@ PLAN_PATH = f"{CORGI_FOLDER}/plan"
 _SPECIAL = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_LARGEST_RANGE = 10_000_000
 _TOKENS = re.compile(r"\*+|\[!?\]?[^\]]*\]|.", re.DOTALL)
 _WORD = re.compile(r"[a-z]+")
 _HIVE = re.compile(r"[^/=]+=[^/]*")
@@ -128,6 +129,8 @@ def _choices(text: str) -> Iterable[str]:
     first, last = int(numbers[1]), int(numbers[2])
     if last < first:
         raise ValueError(f"the range {{{text}}} ends before it begins")
+    if last - first >= _LARGEST_RANGE:
+        raise ValueError(f"the range {{{text}}} names more than {_LARGEST_RANGE:,} shards; use a glob")
     padded = any(len(text) > 1 and text.startswith("0") for text in numbers.groups())
     width = max(map(len, numbers.groups())) if padded else 0
     return (f"{number:0{width}d}" for number in range(first, last + 1))
