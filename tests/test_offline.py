@@ -319,8 +319,9 @@ def test_an_unfinished_shuffle_is_no_data_set(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("corgi2.offline._finish", lambda _job: (_ for _ in ()).throw(DyingError()))
     with pytest.raises(DyingError):
         shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
-    with pytest.raises(SourceError, match="is not finished; give its command again"):
-        find_source(tmp_path / "out")
+    for typed in (tmp_path / "out", tmp_path / "out" / "*.jsonl"):
+        with pytest.raises(SourceError, match="is not finished; give its command again"):
+            find_source(typed)
 
 
 def test_from_disk_to_s3_and_back_gives_the_same_bytes_with_one_read_and_one_write_a_block(

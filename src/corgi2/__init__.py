@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Exports are loaded when they are first used: numpy and pyarrow alone take a third of a second."""
+    """Exports are loaded when they are first used: numpy and pyarrow take most of the time that starting takes."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"corgi2.{home}"), name)

@@ -118,7 +118,7 @@ def _row_bytes(table: pa.Table, rows: Indices) -> npt.NDArray[np.int64]:
 
 
 def _taker(table: pa.Table) -> "_Take":
-    """Columns of one chunk are taken directly: 4 to 10 times the speed of taking from chunks."""
+    """Columns of one chunk are taken directly, which is several times as fast as taking from chunks."""
     columns = [column.chunks[0] if column.num_chunks == 1 else column for column in table.columns]
     return _Take(table.schema, columns)
 

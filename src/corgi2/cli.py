@@ -65,10 +65,10 @@ def cli() -> None:
     proves that no record was lost.
 
     \b
-    Look at a data set:     corgi2 inspect  s3://bucket/train
-    Make it quick to open:  corgi2 index    s3://bucket/train
-    Mix its shards:         corgi2 shuffle  s3://bucket/train s3://bucket/mixed --buffer 8GB
-    Prove that all is there: corgi2 verify  s3://bucket/train s3://bucket/mixed
+    Look at a data set:     corgi2 inspect s3://bucket/train
+    Make it quick to open:  corgi2 index   s3://bucket/train
+    Mix its shards:         corgi2 shuffle s3://bucket/train s3://bucket/mixed --buffer 8GB
+    Prove nothing is lost:  corgi2 verify  s3://bucket/train s3://bucket/mixed
     See it work:            corgi2 demo
 
     Sizes are bytes (4096), powers of 1000 (64KB, 8GB) or of 1024 (64KiB, 8GiB).

@@ -65,32 +65,47 @@ class Source:
 def find_source(uri: str | os.PathLike[str], options: Options | None = None, command: str = "inspect") -> Source:
     """The source at a URI. ``command`` is the one to name where an error shows a way out."""
     url = parse_url(os.fspath(uri))
-    pattern = _pattern(url)
-    if pattern is not None:
-        root, wanted = pattern
-        store = open_store(url.at(root), options)
-        found = _matching(store, wanted, str(url))
-        entries = [entry for entry in found if suffix_of(entry.path)]
-        others = [entry.path for entry in found if not suffix_of(entry.path)]
-    elif _is_file(url):
-        root, name = posixpath.split(url.path)
-        store = open_store(url.at(root), options)
-        entry = store.head(name)
-        if entry is None and url.scheme != "file":  # a folder may be named like a shard, as Spark does
-            store = open_store(url, options)
-            entries, others = _shards_of(store.list())
-            if not entries:
-                raise SourceError(f"{url}: there is no such file, and no folder with shards")
-        else:
-            entries, others = ([entry], []) if entry and suffix_of(name) else ([], [name])
-    else:
-        store = open_store(url, options)
-        listing = store.list()
-        _check_finished({entry.path for entry in listing}, store.url)
-        entries, others = _shards_of(listing)
+    store, entries, others = _find_pattern(url, options) or _find_file(url, options) or _find_folder(url, options)
     _check(entries, others, str(url), store.url, command)
     suffix = suffix_of(entries[0].path)
     return Source(store, tuple(entries), format_of(suffix or ""), tuple(others))
+
+
+Found = tuple[Store, list[Entry], list[str]]
+"""Where to look, the shards there, and the files that are none."""
+
+
+def _find_pattern(url: Url, options: Options | None) -> Found | None:
+    pattern = _pattern(url)
+    if pattern is None:
+        return None
+    root, wanted = pattern
+    store = open_store(url.at(root), options)
+    found = _matching(store, wanted, str(url))
+    _check_finished({path for path in (PLAN_PATH, INDEX_PATH) if store.head(path)}, store.url)
+    shards = [entry for entry in found if suffix_of(entry.path)]
+    return store, shards, [entry.path for entry in found if not suffix_of(entry.path)]
+
+
+def _find_file(url: Url, options: Options | None) -> Found | None:
+    """One file; None for a folder, which in an object store may be named like a shard, as Spark does."""
+    if not _is_file(url):
+        return None
+    root, name = posixpath.split(url.path)
+    store = open_store(url.at(root), options)
+    entry = store.head(name)
+    if entry is None:
+        return None
+    return (store, [entry], []) if suffix_of(name) else (store, [], [name])
+
+
+def _find_folder(url: Url, options: Options | None) -> Found:
+    store = open_store(url, options)
+    listing = store.list()
+    if not listing and suffix_of(url.path):
+        raise SourceError(f"{url}: there is no such file or folder")
+    _check_finished({entry.path for entry in listing}, store.url)
+    return store, *_shards_of(listing)
 
 
 def _pattern(url: Url) -> tuple[str, list[str]] | None:
