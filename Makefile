@@ -35,6 +35,7 @@ format: $(VENV)/test.done  ## Format the code.
 
 bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one run.
 	$(BIN)/python -m benchmarks.foundation
+	$(BIN)/python -m benchmarks.offline
 
 fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers.
 	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)

@@ -158,7 +158,13 @@ def _measure_files(folder: Path, make: Callable[[int], pa.Table], pool: ThreadPo
     source = find_source(folder)
     index = index_source(source)
     pieces = index.pieces(source, range(index.blocks.num_rows))
-    return measure(lambda: source.format.read(pieces, Arena(0), pool.map), lambda: pq.read_table(paths))
+    arena = Arena(2 * index.footprint)
+
+    def ours() -> object:
+        arena.clear()
+        return source.format.read(pieces, arena, pool.map)
+
+    return measure(ours, lambda: pq.read_table(paths))
 
 
 def _binary_rows(seed: int) -> pa.Table:

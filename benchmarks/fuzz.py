@@ -169,7 +169,7 @@ def _read(format_: Format, pieces: Sequence[Piece], arena: Arena) -> Group:
 def _rewrite(format_: Format, group: Group, shard: MemoryShard) -> None:
     order = np.random.default_rng(group.records).permutation(group.records)
     tables = list(gather(group, order, SLICE_BYTES))
-    output = b"".join(bytes(part) for part in format_.write(tables, format_.profile(shard)))
+    output = b"".join(bytes(part) for part in format_.write([tables], format_.profile(shard)))
     if group.keys is None or len(np.unique(group.keys)) == group.records:  # else the order may join two records
         _check_output(format_, MemoryShard("output", f"of {shard.version}", output), group.records)
     for table in tables:

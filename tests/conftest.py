@@ -33,6 +33,10 @@ class S3:
     def store(self, **options: object) -> Store:
         return open_store(self.url, self.options | options)
 
+    def keep_versions(self) -> None:
+        """From now on, what is deleted or replaced stays as an old version."""
+        self.raw("PUT", "?versioning", b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>")
+
     def raw(self, method: str, path: str = "", body: bytes = b"") -> str:
         """A request past the proxy, uncounted: ``raw("GET", "?uploads")`` lists unfinished uploads."""
         connection = http.client.HTTPConnection("127.0.0.1", self.proxy.backend_port, timeout=60)

@@ -85,7 +85,8 @@ def records_of(group: Group, order: Any = None, slice_bytes: int = 1000) -> list
 def rewritten(format: Format, group: Group, order: Any, like: bytes) -> bytes:
     """A shard with a group's records in an order."""
     profile = format.profile(MemoryShard(like))
-    return b"".join(bytes(piece) for piece in format.write(gather(group, np.asarray(order, np.int64), 1000), profile))
+    tables = gather(group, np.asarray(order, np.int64), 1000)
+    return b"".join(bytes(piece) for piece in format.write([tables], profile))
 
 
 def samples_of(format: Format, data: bytes) -> list[dict[str, Any]]:

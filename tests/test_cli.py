@@ -211,7 +211,10 @@ def test_shuffle_and_verify_say_what_they_do(run: Run, tmp_path: Path) -> None:
     arguments = ("shuffle", tmp_path / "in", tmp_path / "out", "--buffer", "1MB")
     code, out, err = run(*arguments, "--dry-run")
     assert (code, err) == (0, "")
-    assert out.startswith("3 blocks of 92.2 KB in 1 groups of n = 3 blocks (buffer 1.0 MB), written as 3 .tar shards")
+    assert out.startswith(
+        "3 blocks, 92.2 KB; 1 pass, 1 group of n = 3; buffer 1.0 MB; about 3 reads and 3 writes; 92.2 KB more storage, "
+    )
+    assert json.loads(run(*arguments, "--dry-run", "--json")[1])["n"] == 3
     assert not (tmp_path / "out").exists()
     code, out, _ = run(*arguments, "--json")
     report = json.loads(out)

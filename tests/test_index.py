@@ -17,13 +17,14 @@ import pytest
 
 from corgi2.block import Arena
 from corgi2.errors import DamageError, SourceError
+from corgi2.forecast import forecast
 from corgi2.index import (
     Index,
     blocks_table,
     cache_store,
-    calibrate,
     index_source,
     load_index,
+    make_index,
     matches,
     merge,
     open_index,
@@ -168,8 +169,8 @@ def test_estimated_footprints_are_corrected_by_a_sample(tmp_path: Path) -> None:
     source = find_source(tmp_path)
     index = index_source(source)
     assert not any(index.blocks.column("exact").to_pylist())
-    actual = [source.format.read([piece], Arena(0)).footprint for piece in index.pieces(source, range(16))]
-    calibrated = calibrate(source, index).column("footprint")
+    actual = [source.format.read([piece], Arena(1 << 24)).footprint for piece in index.pieces(source, range(16))]
+    calibrated = forecast(source, index, source.format.profile(source.shard(0))).index.column("footprint")
     assert np.abs(calibrated / actual - 1).max() < 0.02
     assert index.column("footprint").sum() < sum(actual) / 2
 
@@ -185,8 +186,8 @@ def test_a_million_blocks_are_loaded_as_columns(tmp_path: Path) -> None:
     count = 1_000_000
     numbers = pa.array(np.arange(count))
     shards = pa.table(
-        [[f"s{n:07d}.tar" for n in range(1000)], [1] * 1000, ["e"] * 1000, [""] * 1000],
-        schema=pa.schema([("path", pa.string()), ("size", pa.int64()), ("etag", pa.string()), ("schema", pa.string())]),
+        [[f"s{n:07d}.tar" for n in range(1000)], [1] * 1000, ["e"] * 1000, [""] * 1000, [b""] * 1000],
+        schema=make_index(".tar", 1, []).shards.schema,
     )
     empty = blocks_table([])
     lineage = pa.array([[1, 2]]).cast(pa.list_(pa.int32())).take(pa.array(np.zeros(count, np.int64)))

@@ -11,6 +11,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corgi2 import outline
 from corgi2.block import Arena
 from corgi2.describe import inspect
 from corgi2.errors import SourceError, StoreError
+from corgi2.forecast import forecast
 from corgi2.index import open_index
 from corgi2.offline import shuffle
 from corgi2.plan import cut_groups
-from corgi2.recipe import plan_shuffle
+from corgi2.planner import plan_shuffle
+from corgi2.recipe import Settings
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
@@ -55,13 +59,13 @@ def content(folder: Path) -> dict[str, bytes]:
     paths = [
         path
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "index" and path.suffix != ".corgi2-tmp"
+        if path.is_file() and path.name not in ("index", "lock") and path.suffix != ".corgi2-tmp"
     ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def footprint(folder: Path) -> int:
-    job = plan_shuffle(folder, folder.parent / "nowhere", "1TB")
+    job = plan_shuffle(folder, folder.parent / "nowhere", Settings(10**12))
     return int(job.index.column("footprint").sum())
 
 
@@ -91,7 +95,7 @@ def test_the_output_holds_exactly_the_input(
 ) -> None:
     root = tmp_path_factory.mktemp("run")
     write_source(root / "in", suffix, counts)
-    largest = int(plan_shuffle(root / "in", root / "x", "1TB").index.column("footprint").max())
+    largest = int(plan_shuffle(root / "in", root / "x", Settings(10**12)).index.column("footprint").max())
     buffer = max(largest, int(footprint(root / "in") * share)) * 2
     report = shuffle(root / "in", root / "out", buffer=buffer, seed=seed)
     assert report.records == sum(counts)
@@ -154,23 +158,18 @@ def test_equal_keys_are_never_neighbours(tmp_path: Path) -> None:
 
 def test_a_group_that_turns_out_too_large_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_source(tmp_path / "in", ".jsonl.zst", [30] * 8)
-    from corgi2 import recipe
+    real = forecast
 
-    whole = recipe.outline
-
-    def too_small(source: Any) -> Any:
-        index = whole(source)
+    def too_small(*arguments: Any) -> Any:
+        guess = real(*arguments)
+        index = guess.index
         place = index.blocks.schema.get_field_index("footprint")
         field = index.blocks.schema.field(place)
-        return type(index)(
-            index.suffix,
-            index.block_bytes,
-            index.shards,
-            index.blocks.set_column(place, field, pa.array(index.column("footprint") // 4)),
-        )
+        quarter = index.blocks.set_column(place, field, pa.array(index.column("footprint") // 4))
+        return replace(guess, index=replace(index, blocks=quarter))
 
     buffer = footprint(tmp_path / "in") // 3
-    monkeypatch.setattr(recipe, "outline", too_small)
+    monkeypatch.setattr(outline, "forecast", too_small)
     for name in ("a", "b"):
         report = shuffle(tmp_path / "in", tmp_path / name, buffer=buffer)
     assert report.groups == 1
@@ -285,8 +284,8 @@ def test_other_parameters_a_changed_source_and_foreign_files_are_refused(tmp_pat
     write_source(tmp_path / "in", ".jsonl", [20] * 4)
     shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
     before = content(tmp_path / "out")
-    assert "with seed 0, not 1" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB", seed=1)
-    assert "with buffer_bytes 1000000000, not 2000" in _refusal(tmp_path / "in", tmp_path / "out", buffer=2000)
+    assert "with --seed 0, not --seed 1" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB", seed=1)
+    assert "with --buffer 1000000000, not --buffer 2000" in _refusal(tmp_path / "in", tmp_path / "out", buffer=2000)
     (tmp_path / "in" / "data-9999.jsonl").write_text('{"new": 1}\n')
     assert "data-9999.jsonl: is new since" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB")
     (tmp_path / "in" / "data-9999.jsonl").unlink()
@@ -300,23 +299,23 @@ def test_other_parameters_a_changed_source_and_foreign_files_are_refused(tmp_pat
 
 
 def test_a_buffer_that_is_too_small_names_one_that_would_do(tmp_path: Path) -> None:
-    write_source(tmp_path / "in", ".jsonl", [2000] * 2)
+    write_source(tmp_path / "in", ".jsonl.zst", [2000] * 2)
     problem = _refusal(tmp_path / "in", tmp_path / "out", buffer="10KB")
     assert "more than the buffer of 10000; --buffer 1MB would do" in problem
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_shard_stops_the_run_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_damaged_shard_stops_the_run_with_its_name_and_offset(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".tar", [20] * 4)
     (tmp_path / "in" / "data-0002.tar").write_bytes(b"junk" * 300)
     with pytest.raises(Exception, match=r"data-0002\.tar: at byte 0: not a tar archive"):
         shuffle(tmp_path / "in", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / "out").glob("*.tar"))
 
 
 def test_an_unfinished_shuffle_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_source(tmp_path / "in", ".jsonl", [20] * 4)
-    monkeypatch.setattr("corgi2.offline._finish", lambda _job: (_ for _ in ()).throw(DyingError()))
+    monkeypatch.setattr("corgi2.offline._finish", lambda *_: (_ for _ in ()).throw(DyingError()))
     with pytest.raises(DyingError):
         shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
     for typed in (tmp_path / "out", tmp_path / "out" / "*.jsonl"):
@@ -337,6 +336,7 @@ def test_from_disk_to_s3_and_back_gives_the_same_bytes_with_one_read_and_one_wri
             data = bytearray(entry.size)
             store.readinto(entry.path, 0, memoryview(data))
             assert bytes(data) == (tmp_path / "local" / entry.path).read_bytes()
-    beside = 3 + report.groups  # the source's blocks, the plan, the index, and a marker a group
+    beside = 5 + report.groups  # the source's blocks, plan, lock, index, sums, and a marker a group
     assert report.writes == report.shards + beside
+    assert report.reads == report.blocks + 2  # the plan and the source's blocks are read back
     assert verify(tmp_path / "in", s3.url, target_options=s3.options).same

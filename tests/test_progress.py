@@ -10,9 +10,11 @@ import pytest
 
 _WAITS = """
 import time
-from corgi2.progress import progress
-with progress("counting", 1000) as advance:
-    advance(250)
+from corgi2 import progress
+progress.LINE_SECONDS = {line_seconds}
+with progress.progress("counting", 1000, 4) as bar:
+    bar.advance(250)
+    bar.step()
     time.sleep({seconds})
 """
 
@@ -21,7 +23,7 @@ def _shown(seconds: float) -> str:
     """What a process that waits so long writes to a terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
-    process = subprocess.Popen([sys.executable, "-c", _WAITS.format(seconds=seconds)], stderr=theirs)
+    process = subprocess.Popen([sys.executable, "-c", _WAITS.format(seconds=seconds, line_seconds=60)], stderr=theirs)
     os.close(theirs)
     text = b""
     try:
@@ -39,13 +41,24 @@ def test_a_bar_is_drawn_after_two_seconds_though_nothing_moves() -> None:
     shown = _shown(3.2)
     assert "counting" in shown
     assert "25%" in shown
+    assert "1 of 4 groups" in shown
 
 
 def test_nothing_is_drawn_for_what_is_quick() -> None:
     assert _shown(0.2) == ""
 
 
-def test_nothing_is_drawn_without_a_terminal() -> None:
-    code = _WAITS.format(seconds=2.6)
+def _logged(line_seconds: float) -> list[str]:
+    """What a process without a terminal writes while it waits 0.7 s."""
+    code = _WAITS.format(seconds=0.7, line_seconds=line_seconds)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("", "")
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+def test_without_a_terminal_there_is_a_line_every_minute_and_no_more() -> None:
+    assert _logged(60) == []
+    lines = _logged(0.3)
+    assert len(lines) == 2
+    assert lines[0].startswith("corgi2: counting: 250 B of 1.0 KB, 1 of 4 groups, ")
+    assert lines[0].endswith("/s, about 0 min left")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from corgi2.block import Arena, gather
 from corgi2.formats import format_of, suffixes
 from corgi2.plan import permutation
-from corgi2.shard import Checksum, Piece
+from corgi2.shard import BLOCK_BYTES, Checksum, Piece
 from tests.shards import MemoryShard, compressed, parquet_of, read_shards, records_of, rewritten, tar_of
 
 BODIES = st.lists(st.binary(max_size=1200), min_size=1, max_size=25)
@@ -135,7 +135,7 @@ def test_blocks_of_an_index_hold_the_same_records_as_the_whole_shard(suffix: str
 def test_writing_returns_the_blocks_that_a_scan_finds(suffix: str) -> None:
     format, shard = format_of(suffix), _shard(suffix, [bytes(range(n)) * 3 for n in range(200)])
     group = read_shards(format, [shard])
-    writing = format.write(gather(group, permutation(200, (1,)), 1000), format.profile(MemoryShard(shard)), 10_000)
+    writing = format.write([gather(group, permutation(200, (1,)), 1000)], format.profile(MemoryShard(shard)))
     pieces = []
     while True:
         try:
@@ -144,7 +144,7 @@ def test_writing_returns_the_blocks_that_a_scan_finds(suffix: str) -> None:
             blocks = stop.value
             break
     data = b"".join(pieces)
-    scanned = format.scan(MemoryShard(data), 10_000).blocks
+    scanned = format.scan(MemoryShard(data), BLOCK_BYTES).blocks
     for written, found in zip(blocks, scanned, strict=True):
         assert (written.start, written.length, written.records) == (found.start, found.length, found.records)
         assert written.exact

@@ -7,12 +7,13 @@ and `gather` makes its output slice by slice.
 import mmap
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 SLICE_BYTES = 4_000_000
 """A gather's working set: large enough to hide its overhead, small enough for a core's cache (docs/benchmarks.md)."""
@@ -22,7 +23,7 @@ Indices = npt.NDArray[np.int64]
 PLACE_BYTES = 8
 """What a record takes in a permutation, or in a list of rows."""
 
-_BATCH = 1 << 18
+_BATCH = 1 << 16
 """Records whose sizes a gather adds up at a time."""
 
 
@@ -79,6 +80,9 @@ class Group:
     keys: npt.NDArray[np.uint64] | None = None
     """Where the format must keep records of one key apart: a hash of each record's key."""
 
+    counts: tuple[int, ...] = ()
+    """How many records each piece gave, in the order of the pieces."""
+
     @property
     def records(self) -> int:
         return self.table.num_rows if self.rows is None else len(self.rows)
@@ -88,6 +92,14 @@ class Group:
         """Bytes in memory, the permutation that it will need included."""
         beside = sum(array.nbytes for array in (self.rows, self.keys) if array is not None)
         return int(self.table.nbytes) + PLACE_BYTES * self.records + beside
+
+
+@dataclass(frozen=True, slots=True)
+class Taste:
+    """A few records of a piece, and the bytes that they take as stored."""
+
+    group: Group
+    stored_bytes: int
 
 
 def gather(group: Group, order: Indices, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.Table]:
@@ -117,43 +129,36 @@ def _row_bytes(table: pa.Table, rows: Indices) -> npt.NDArray[np.int64]:
     return np.full(len(rows), max(1, table.nbytes // max(1, table.num_rows)))
 
 
-def _taker(table: pa.Table) -> "_Take":
-    """Columns of one chunk are taken directly, which is several times as fast as taking from chunks."""
-    columns = [column.chunks[0] if column.num_chunks == 1 else column for column in table.columns]
-    return _Take(table.schema, columns)
+def _taker(table: pa.Table) -> Callable[[Indices], pa.Table]:
+    batches = table.to_batches()
+    if len(batches) == 1:
+        return lambda rows: _table([_take(batches[0], rows)])
+    bounds = np.cumsum([0] + [len(batch) for batch in batches])
+    return lambda rows: _take_from_batches(batches, bounds, rows) if len(rows) else table.slice(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Take:
-    schema: pa.Schema
-    columns: list[pa.Array | pa.ChunkedArray]
-
-    def __call__(self, rows: Indices) -> pa.Table:
-        arrays = [
-            column.take(pa.array(rows)) if isinstance(column, pa.Array) else _take_from_chunks(column, rows)
-            for column in self.columns
-        ]
-        return pa.Table.from_arrays(arrays, schema=self.schema)
-
-
-def _take_from_chunks(column: pa.ChunkedArray, rows: Indices) -> pa.Array:
+def _take_from_batches(batches: list[pa.RecordBatch], bounds: Indices, rows: Indices) -> pa.Table:
     """Arrow's own take concatenates a chunked column first, which would double the group. This takes from each
-    chunk, and puts the pieces, which are as small as the slice, in order."""
-    if column.num_chunks == 0:
-        return pa.array([], column.type)
-    bounds = np.cumsum([0] + [len(chunk) for chunk in column.chunks])
-    chunk_of = np.searchsorted(bounds, rows, "right") - 1
-    by_chunk = np.argsort(chunk_of, kind="stable")
-    present, firsts = np.unique(chunk_of[by_chunk], return_index=True)
-    lasts = np.append(firsts[1:], len(rows))
-    local = (rows - bounds[chunk_of])[by_chunk]
+    chunk, all columns at once, and puts the pieces, which are as small as the slice, in order."""
+    batch_of = (np.searchsorted(bounds, rows, "right") - 1).astype(np.uint16 if len(batches) < 1 << 16 else np.int64)
+    by_batch = np.argsort(batch_of, kind="stable")  # of 16 bits, that is a radix sort
+    present, firsts = np.unique(batch_of[by_batch], return_index=True)
+    sorted_rows = rows[by_batch]
     pieces = [
-        column.chunk(int(chunk)).take(pa.array(local[first:last]))
-        for chunk, first, last in zip(present, firsts, lasts, strict=True)
+        _take(batches[number], sorted_rows[first:last] - bounds[number])
+        for number, first, last in zip(present.tolist(), firsts, [*firsts[1:], len(rows)], strict=True)
     ]
     back = np.empty(len(rows), np.int64)
-    back[by_chunk] = np.arange(len(rows))
-    return pa.concat_arrays(pieces).take(pa.array(back)) if pieces else pa.array([], column.type)
+    back[by_batch] = np.arange(len(rows))
+    return _table([_take(_table(pieces).combine_chunks().to_batches()[0], back)])
+
+
+def _take(batch: pa.RecordBatch, rows: Indices) -> pa.RecordBatch:
+    return pc.take(batch, pa.array(rows), boundscheck=False)
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches)
 
 
 FRAMED_SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])

@@ -1,10 +1,12 @@
 """The command line. Errors that a person can do something about are one line each, exit code 1 or 2."""
 
 import json
+import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -155,9 +157,28 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
-@click.argument("dst")
+@click.argument("dst", required=False)
 @click.option("--buffer", type=Size(), help="Memory for one group of blocks.  [default: half of what may be used]")
+@click.option("--buffer-blocks", type=click.IntRange(min=1), help="Mix so many blocks at a time (n), not more.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, another order.")
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Mix again what was mixed, with blocks of other groups. 2 mix almost any data set. Costs as much once more.",
+)
+@click.option("--with-replacement", is_flag=True, help="As the paper prints it: drops about half of the records.")
+@click.option("--shard-size", type=Size(), help="Write shards of about this size.  [default: as many as SRC has]")
+@click.option("--shard-records", type=click.IntRange(min=1), help="Write shards of about so many records.")
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Replace the shards of SRC, group by group, without a second copy. Old shards are deleted once the new ones "
+    "are safe.",
+)
+@click.option("--skip-bad", is_flag=True, help="Leave damaged shards out, and list them.")
+@click.option("--restart", is_flag=True, help="Discard what an unfinished shuffle has written to DST, and begin anew.")
 @click.option("--workers", type=click.IntRange(min=1), default=4, show_default=True, help="Reads and writes in flight.")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and stop.")
 @_src_option
@@ -165,47 +186,75 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
 @_json_option
 def shuffle(
     src: str,
-    dst: str,
+    dst: str | None,
     buffer: int | None,
-    seed: int,
+    shard_size: int | None,
+    restart: bool,
     workers: int,
     dry_run: bool,
     src_options: tuple[tuple[str, str], ...],
     dst_options: tuple[tuple[str, str], ...],
     as_json: bool,
+    **choices: Any,
 ) -> None:
     """Mix the shards of SRC into DST: random groups of blocks, each shuffled and written as new shards.
 
     The format stays, and no record is lost or repeated: corgi2 verify SRC DST proves it. A larger buffer mixes better.
-    The output depends on SRC, the seed and the buffer alone. If it is stopped, by whatever, the same command goes on
+    The output depends on SRC, the seed and the options alone. If it is stopped, by whatever, the same command goes on
     where it was.
     """
     from corgi2.offline import run_shuffle
-    from corgi2.recipe import plan_shuffle
+    from corgi2.planner import plan_shuffle
+    from corgi2.recipe import Settings
 
-    job = plan_shuffle(src, dst, buffer, seed, dict(src_options), dict(dst_options))
+    settings = Settings(buffer_bytes=buffer, shard_bytes=shard_size, **choices)
+    if restart and dry_run:
+        raise click.UsageError("--restart discards, --dry-run touches nothing; give one of them")
+    job = plan_shuffle(src, dst, settings, dict(src_options), dict(dst_options), restart)
     click.echo(job.describe(), err=as_json)
     if dry_run:
+        if as_json:
+            click.echo(json.dumps(job.as_json(), indent=2))
         return
-    report = run_shuffle(job, workers)
+    try:
+        report = run_shuffle(job, workers)
+    except KeyboardInterrupt:
+        _leave(f"stopped; nothing is lost. To go on: {_command_line()}")
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))
         return
-    click.echo(
-        f"{report.records:,} records in {report.shards:,} shards; {report.reads:,} reads, {report.writes:,} writes, "
-        f"{report.seconds:.1f} s" + (", complete already" if report.resumed_groups == report.groups else "")
-    )
+    lines = [
+        f"{report.records:,} records in {report.shards:,} shards, {format_size(report.bytes)}; {report.reads:,} reads, "
+        f"{report.writes:,} writes, {report.seconds:.1f} s" + (", complete already" if report.was_complete else ""),
+        *(f"left out: {line}" for line in report.skipped),
+    ]
+    click.echo("\n".join(lines))
+
+
+def _command_line() -> str:
+    """What was typed, but for what is done only once."""
+    return shlex.join(["corgi2", *(word for word in sys.argv[1:] if word != "--restart")])
+
+
+def _leave(text: str) -> NoReturn:
+    """End at once: threads that wait for a store could take minutes."""
+    _complain(text)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(130)
 
 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
-@click.argument("dst")
+@click.argument("dst", required=False)
+@click.option("--quick", is_flag=True, help="Without DST: compare sizes, times and sums, and read no shard.")
 @_src_option
 @_dst_option
 @_json_option
 def verify(
     src: str,
-    dst: str,
+    dst: str | None,
+    quick: bool,
     src_options: tuple[tuple[str, str], ...],
     dst_options: tuple[tuple[str, str], ...],
     as_json: bool,
@@ -214,10 +263,14 @@ def verify(
 
     Reads both once, in constant memory. If they differ, it says how many records are missing or extra and where
     examples lie, and the exit code is 1.
+
+    With one folder, which corgi2 has shuffled: prove that every byte of it is what the shuffle wrote, and that the
+    shuffle wrote every record that it read exactly once. After --in-place that is the way.
     """
     from corgi2.verdict import verify as compare
 
-    verdict = compare(src, dst, storage_options=dict(src_options), target_options=dict(dst_options))
+    options = dict(src_options), dict(dst_options)
+    verdict: Any = compare(src, dst, quick=quick, storage_options=options[0], target_options=options[1])
     click.echo(json.dumps(verdict.as_json(), indent=2) if as_json else verdict.as_text())
     sys.exit(0 if verdict.same else 1)
 
@@ -237,7 +290,8 @@ def _complain(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command line; errors become a line each."""
+    """Run the command line; errors and notices become a line each."""
+    logging.basicConfig(format="corgi2: %(message)s", level=logging.WARNING, stream=sys.stderr)
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as exit_:

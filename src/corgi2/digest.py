@@ -5,13 +5,15 @@ the same records, as often each, in constant memory. Framed records are hashed a
 nested values, too, without a Python object a row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from corgi2.block import FRAMED_SCHEMA
@@ -25,6 +27,8 @@ _MIX = np.array([[0xBF58476D1CE4E5B9], [0x94D049BB133111EB]], np.uint64)
 _STEP = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 _NULL, _BYTES, _LIST = (np.uint64(n) for n in (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0))
 _S29, _S32 = np.uint64(29), np.uint64(32)
+_ROWS = 1 << 14
+"""Hashed at a time: 16,384 rows are hashed 2 to 3 times as fast as a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +51,39 @@ def digest(table: pa.Table, key: int = 0) -> Digest:
 
 
 def hash_records(table: pa.Table, key: int = 0) -> Lanes:
-    """The hash of each row."""
+    """The hash of each row; so many at a time that they stay in a core's cache."""
+    step = len(table) if any("dictionary" in str(kind) for kind in table.schema.types) else _ROWS
+    return _join([_hash_rows(table.slice(start, step), key) for start in range(0, len(table), max(1, step))])
+
+
+def _hash_rows(table: pa.Table, key: int) -> Lanes:
     if table.schema.equals(FRAMED_SCHEMA):
         return _join([_hash_array(chunk, key) for chunk in table.column(0).chunks])
     lanes = _start(table.num_rows, key)
     for column in table.columns:
-        lanes = _fold(lanes, _join([_hash_array(chunk, key) for chunk in column.chunks]))
-    return lanes
+        at = 0
+        for chunk in column.chunks:
+            _fold_array(lanes[:, at : at + len(chunk)], chunk, key)
+            at += len(chunk)
+    return _finish(lanes)
+
+
+def _fold_array(lanes: Lanes, array: pa.Array, key: int) -> None:
+    """Mix a column's values into the lanes of their rows: numbers directly, all others by their hash. A null counts as
+    zero, and then as a null, whatever lies under it."""
+    if not _is_fixed(array.type):
+        _fold(lanes, _hash_array(array, key))
+        return
+    missing = None if not array.null_count else ~np.asarray(array.is_valid())
+    for word in _words(array):
+        _fold(lanes, word if missing is None else np.where(missing, np.uint64(0), word))
+    if missing is not None:
+        lanes[:, missing] = _fold(lanes[:, missing], np.asarray(_NULL))
 
 
 def _join(parts: list[Lanes]) -> Lanes:
+    if len(parts) == 1:
+        return parts[0]
     return np.concatenate(parts, axis=1) if parts else np.zeros((2, 0), np.uint64)
 
 
@@ -65,14 +92,21 @@ def _start(count: int, key: int) -> Lanes:
 
 
 def _fold(lanes: Lanes, words: Lanes | npt.NDArray[np.uint64]) -> Lanes:
-    """Mix one more word into each record's lanes; the order of words counts."""
-    mixed: Lanes = lanes ^ words
-    mixed *= _MIX
-    mixed ^= mixed >> _S32
-    mixed *= _STEP
-    mixed += _MIX
-    mixed ^= mixed >> _S29
-    return mixed
+    """Mix one more word into each record's lanes, in place; the order of words counts."""
+    lanes ^= words
+    lanes *= _MIX
+    lanes ^= lanes >> _S32
+    return lanes
+
+
+def _finish(lanes: Lanes) -> Lanes:
+    """After the last word: every bit depends on every other, so that sums of hashes say something."""
+    lanes *= _STEP
+    lanes += _MIX
+    lanes ^= lanes >> _S29
+    lanes *= _MIX
+    lanes ^= lanes >> _S32
+    return lanes
 
 
 def _hash_array(array: pa.Array, key: int) -> Lanes:
@@ -81,11 +115,11 @@ def _hash_array(array: pa.Array, key: int) -> Lanes:
     if isinstance(array, pa.ExtensionArray):
         return _hash_array(array.storage, key)
     if pa.types.is_null(kind):
-        return _fold(_start(len(array), key), np.full(len(array), _NULL))
+        return _finish(_fold(_start(len(array), key), np.full(len(array), _NULL)))
     lanes = _hasher(kind)(array, key)
     if array.null_count:
         missing = ~np.asarray(array.is_valid())
-        lanes[:, missing] = _fold(_start(int(missing.sum()), key), np.full(int(missing.sum()), _NULL))
+        lanes[:, missing] = _finish(_fold(_start(int(missing.sum()), key), np.full(int(missing.sum()), _NULL)))
     return lanes
 
 
@@ -99,9 +133,11 @@ def _hasher(kind: pa.DataType) -> Callable[[Any, int], Lanes]:
         return _hash_fixed_list
     if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
         return _hash_list
-    if types.is_fixed_size_binary(kind) or types.is_primitive(kind) or types.is_decimal(kind):
-        return _hash_fixed
-    return _hash_text
+    return _hash_fixed if _is_fixed(kind) else _hash_text
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_fixed_size_binary(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind))
 
 
 def _hash_dictionary(array: pa.DictionaryArray, key: int) -> Lanes:
@@ -114,7 +150,7 @@ def _hash_struct(array: pa.StructArray, key: int) -> Lanes:
     lanes = _start(len(array), key)
     for field in array.flatten():
         lanes = _fold(lanes, _hash_array(field, key))
-    return lanes
+    return _finish(lanes)
 
 
 def _hash_fixed_list(array: pa.FixedSizeListArray, key: int) -> Lanes:
@@ -136,58 +172,71 @@ def _hash_runs(values: Lanes, offsets: npt.NDArray[np.int64], key: int) -> Lanes
     """The hash of each run of values: their sum after each was mixed with its place, and their number."""
     counts = np.diff(offsets)
     places = np.arange(values.shape[1]) - np.repeat(offsets[:-1], counts)
-    placed = _fold(values, places.astype(np.uint64) + _LIST)
+    placed = _finish(_fold(values, places.astype(np.uint64) + _LIST))
     sums = np.concatenate([np.zeros((2, 1), np.uint64), np.cumsum(placed, axis=1, dtype=np.uint64)], axis=1)
     lanes = _fold(_start(len(counts), key), counts.astype(np.uint64) + _LIST)
-    return _fold(lanes, sums[:, offsets[1:]] - sums[:, offsets[:-1]])
+    return _finish(_fold(lanes, sums[:, offsets[1:]] - sums[:, offsets[:-1]]))
 
 
 def _hash_fixed(array: pa.Array, key: int) -> Lanes:
+    lanes = _start(len(array), key)
+    for word in _words(array):
+        lanes = _fold(lanes, word)
+    return _finish(lanes)
+
+
+def _words(array: pa.Array) -> Iterator[npt.NDArray[np.uint64]]:
     """Values of one width, as words of 64 bits, bit for bit: -0.0 is not 0.0, and a NaN keeps its payload."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     width = array.type.bit_width // 8
     raw = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * width : (array.offset + len(array)) * width]
+    if width in (1, 2, 4, 8):
+        yield raw.view(f"<u{width}").astype(np.uint64, copy=False)
+        return
     padded = np.zeros((len(array), -(-width // 8) * 8), np.uint8)
     padded[:, :width] = raw.reshape(len(array), width)
-    lanes = _start(len(array), key)
-    for word in padded.view("<u8").T:
-        lanes = _fold(lanes, word)
-    return lanes
+    yield from padded.view("<u8").T
 
 
 def _hash_text(array: pa.Array, key: int) -> Lanes:
     """Values of any length: short ones word by word for all of them at once, long ones each at once."""
     array = array.cast(pa.large_binary()) if array.type != pa.large_binary() else array
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
-    raw = array.buffers()[2]
-    data = np.frombuffer(raw, np.uint8) if raw is not None else np.empty(0, np.uint8)
     lengths = np.diff(offsets)
+    if not len(lengths) or lengths.max() < _LONG:
+        return _hash_short(array, lengths, key)
     lanes = _start(len(array), key)
-    long = np.flatnonzero(lengths >= _LONG)
-    view, spans = data.data, zip(offsets[long].tolist(), offsets[long + 1].tolist(), strict=True)
-    states = b"".join(xxhash.xxh3_128_digest(view[start:stop], key) for start, stop in spans)
+    long, short = np.flatnonzero(lengths >= _LONG), np.flatnonzero(lengths < _LONG)
+    data = np.frombuffer(array.buffers()[2], np.uint8)
+    records = map(data.data.__getitem__, map(slice, offsets[long].tolist(), offsets[long + 1].tolist()))
+    states = b"".join(map(xxhash.xxh3_128_digest, records, repeat(key)))
     lanes[:, long] = np.frombuffer(states, "<u8").reshape(-1, 2).T
-    short = np.flatnonzero(lengths < _LONG)
-    lanes[:, short] = _hash_short(data, offsets[short], lengths[short], key)
+    if len(short):
+        lanes[:, short] = _hash_short(array.take(pa.array(short)), lengths[short], key)
     return lanes
 
 
-def _hash_short(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], key: int
-) -> Lanes:
-    """Longest first, so that those that still have a word are always the front of the arrays."""
-    order = np.argsort(-lengths, kind="stable")
-    starts, lengths = starts[order], lengths[order]
-    first, last = (int(starts.min()), int((starts + lengths).max())) if len(starts) else (0, 0)
-    window = np.concatenate([data[first:last], np.zeros(8, np.uint8)])
-    words = np.ndarray(len(window) - 7, "<u8", window, strides=(1,))
-    lanes = _fold(_start(len(order), key), lengths.astype(np.uint64) + _BYTES)
-    for at in range(0, int(lengths[0]) if len(lengths) else 0, 8):
-        active = int(np.searchsorted(-lengths, -at))
-        left = np.minimum(lengths[:active] - at, 8).astype(np.uint64)
-        mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - left * np.uint64(8))
-        lanes[:, :active] = _fold(lanes[:, :active], words[starts[:active] - first + at] & mask)
-    result = np.empty_like(lanes)
-    result[:, order] = lanes
-    return result
+def _hash_short(array: pa.Array, lengths: npt.NDArray[np.int64], key: int) -> Lanes:
+    """The length, then as many words of 64 bits as there are bytes for, the last one filled up with zeros."""
+    lanes = _fold(_start(len(array), key), lengths.astype(np.uint64) + _BYTES)
+    longest, shortest = (int(lengths.max()), int(lengths.min())) if len(lengths) else (0, 0)
+    words = _padded(array, -(-longest // 8))
+    for number, word in enumerate(words.T):
+        if shortest > 8 * number:
+            _fold(lanes, word)
+        else:
+            some = np.flatnonzero(lengths > 8 * number)
+            lanes[:, some] = _fold(lanes[:, some], word[some])
+    return _finish(lanes)
+
+
+def _padded(array: pa.Array, words: int) -> npt.NDArray[np.uint64]:
+    """Values filled up with zeros to so many words: a row each."""
+    if not words:
+        return np.zeros((len(array), 0), np.uint64)
+    if array.null_count:
+        array = array.fill_null(b"")
+    padded = pc.ascii_rpad(array.view(pa.large_string()), width=8 * words, padding="\0")
+    data = np.frombuffer(padded.buffers()[2], "<u8", len(array) * words, 8 * words * padded.offset)
+    return data.reshape(len(array), words)

@@ -9,7 +9,7 @@ import json
 import os
 import statistics
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +18,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corgi2.block import Arena
 from corgi2.errors import DamageError, ShardError, SourceError
 from corgi2.progress import progress
-from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, ShardFile
+from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, WatchedShard
 from corgi2.source import INDEX_PATH, Source
 from corgi2.stores import Entry, Store, open_store, read_object
 
 SCAN_THREADS = 4
-SAMPLE_BLOCKS = 8
 
 _VERSION = 1
-_SHARDS = pa.schema([("path", pa.string()), ("size", pa.int64()), ("etag", pa.string()), ("schema", pa.string())])
+_SHARDS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("etag", pa.string()),
+        ("schema", pa.string()),
+        ("checksum", pa.binary()),
+    ]
+)
 _BLOCKS = pa.schema(
     [
         ("shard", pa.int32()),
@@ -48,7 +54,8 @@ _BLOCKS = pa.schema(
 class Index:
     """Shards in the order of their paths, and their blocks in the order of shard and start.
 
-    ``lineage`` holds, for blocks that corgi2 wrote, the number of their offline group in every pass.
+    ``lineage`` holds, for blocks that corgi2 wrote, a number for every pass: in the last one the block's group, in an
+    earlier one the set of groups that its records come from (blocks with equal numbers come from the same set).
     """
 
     suffix: str
@@ -64,13 +71,30 @@ class Index:
         return int(self.column("records").sum())
 
     @property
+    def is_counted(self) -> bool:
+        """Whether the records are known; a sketch from a listing does not know them."""
+        return bool((self.column("records") > 0).all())
+
+    @property
+    def footprint(self) -> int:
+        return int(self.column("footprint").sum())
+
+    @property
+    def entries(self) -> list[Entry]:
+        columns = (self.shards.column(name).to_pylist() for name in ("path", "size", "etag"))
+        return [Entry(*row) for row in zip(*columns, strict=True)]
+
+    @property
     def bytes(self) -> int:
         return int(np.asarray(self.shards.column("size")).sum())
 
     def pieces(self, source: Source, numbers: Iterable[int]) -> list[Piece]:
         """Blocks by number, ready to be read. The source must be the one that was indexed."""
         shard, start, length = (self.column(name) for name in ("shard", "start", "length"))
-        return [Piece(source.shard(int(shard[n])), int(start[n]), int(length[n])) for n in numbers]
+        checksum = self.blocks.column("checksum")
+        return [
+            Piece(source.shard(int(shard[n])), int(start[n]), int(length[n]), checksum[int(n)].as_py()) for n in numbers
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +107,32 @@ class Survey:
 
 def index_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None) -> Index:
     """Index a source; a damaged shard is an error. Shards that ``known`` holds unchanged are not read again."""
-    if known is not None and known.block_bytes == block_bytes and matches(known, source):
-        return known
     survey = survey_source(source, block_bytes, known)
     if survey.damage:
         raise DamageError(survey.damage)
     return survey.index
 
 
-def survey_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None) -> Survey:
+def survey_source(
+    source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None, threads: int = SCAN_THREADS
+) -> Survey:
     """Scan all shards in parallel, with progress, and go on behind damaged ones."""
+    if known is not None and known.block_bytes == block_bytes and matches(known, source):
+        return Survey(known, ())
     scans = _known_scans(source, block_bytes, known)
     todo = [number for number, scan in enumerate(scans) if scan is None]
     total = sum(source.entries[number].size for number in todo)
     stop = threading.Event()
-    with progress("scanning", total) as advance, ThreadPoolExecutor(SCAN_THREADS) as pool:
+    with progress("scanning", total) as bar, ThreadPoolExecutor(threads) as pool:
 
         def scan_one(number: int) -> Scan | ShardError:
-            shard = _WatchedShard(source.shard(number), advance, stop)
+            shard = WatchedShard(source.shard(number), bar.advance, stop)
             try:
                 return source.format.scan(shard, block_bytes)
             except ShardError as error:
                 return error
             finally:
-                advance(shard.size - shard.read)
+                bar.advance(shard.size - shard.read)
 
         try:
             for number, result in zip(todo, pool.map(scan_one, todo), strict=True):
@@ -115,35 +141,6 @@ def survey_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index |
             stop.set()
             raise
     return _survey(source, block_bytes, _refuse_other_schemas(source, scans))
-
-
-@dataclass(slots=True)
-class _WatchedShard:
-    """A shard that says how much of it was read, and can be told to stop."""
-
-    shard: ShardFile
-    advance: Callable[[int], object]
-    stop: threading.Event
-    read: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.shard.name
-
-    @property
-    def size(self) -> int:
-        return self.shard.size
-
-    @property
-    def version(self) -> str:
-        return self.shard.version
-
-    def readinto(self, start: int, buffer: memoryview) -> None:
-        if self.stop.is_set():
-            raise InterruptedError(f"{self.name}: the scan was stopped")
-        self.shard.readinto(start, buffer)
-        self.read += len(buffer)
-        self.advance(len(buffer))
 
 
 Scanned = Scan | ShardError | None
@@ -167,6 +164,7 @@ def make_index(
             [entry.size for entry, _ in scans],
             [entry.etag for entry, _ in scans],
             [scan.schema for _, scan in scans],
+            [scan.checksum for _, scan in scans],
         ],
         schema=_SHARDS,
     )
@@ -182,6 +180,31 @@ def blocks_table(blocks: Sequence[tuple[int, Block]], lineage: Sequence[Sequence
         lineage if lineage is not None else [[]] * len(blocks),
     ]
     return pa.table(columns, schema=_BLOCKS)
+
+
+def sketch_source(source: Source) -> Index:
+    """Every shard as one block, from the listing alone: records are not counted, footprints may be estimates."""
+    scans = [(entry, Scan((source.format.sketch(entry.size),))) for entry in source.entries]
+    return make_index(source.format.suffix, BLOCK_BYTES, scans)
+
+
+def whole_shards(index: Index) -> Index:
+    """The same shards, each as one block."""
+    first = np.searchsorted(index.column("shard"), np.arange(index.shards.num_rows))
+    sums = {name: np.add.reduceat(index.column(name), first) for name in ("records", "footprint")}
+    exact = np.logical_and.reduceat(index.column("exact"), first)
+    scans = [
+        (entry, Scan((Block(0, entry.size, records, footprint, sure),), schema))
+        for entry, records, footprint, sure, schema in zip(
+            index.entries,
+            sums["records"].tolist(),
+            sums["footprint"].tolist(),
+            exact.tolist(),
+            index.shards.column("schema").to_pylist(),
+            strict=True,
+        )
+    ]
+    return make_index(index.suffix, index.block_bytes, scans)
 
 
 def _refuse_other_schemas(source: Source, scans: Sequence[Scanned]) -> list[Scanned]:
@@ -232,19 +255,14 @@ def _known_scans(source: Source, block_bytes: int, known: Index | None) -> list[
 
 def matches(index: Index, source: Source) -> bool:
     """Whether an index describes exactly these shards, unchanged."""
-    return _entries(index) == list(source.entries)
-
-
-def _entries(index: Index) -> list[Entry]:
-    columns = (index.shards.column(name).to_pylist() for name in ("path", "size", "etag"))
-    return [Entry(*row) for row in zip(*columns, strict=True)]
+    return index.entries == list(source.entries)
 
 
 def select(index: Index, source: Source) -> Index | None:
     """The part of an index that describes these shards, or None if one is missing or has changed."""
     if index.suffix != source.format.suffix:
         return None
-    place = {entry: number for number, entry in enumerate(_entries(index))}
+    place = {entry: number for number, entry in enumerate(index.entries)}
     wanted = [place.get(entry, -1) for entry in source.entries]
     return None if -1 in wanted else _part(index, np.array(wanted, np.int64))
 
@@ -253,14 +271,19 @@ def merge(known: Index | None, new: Index) -> Index:
     """The new index, and what an older one of the same kind knows of other shards in the folder."""
     if known is None or (known.suffix, known.block_bytes) != (new.suffix, new.block_bytes):
         return new
-    replaced = set(new.shards.column("path").to_pylist())
-    kept = [number for number, path in enumerate(known.shards.column("path").to_pylist()) if path not in replaced]
-    other = _part(known, np.array(kept, np.int64))
-    shard = pa.array(np.concatenate([other.column("shard"), new.column("shard") + len(kept)]).astype(np.int32))
+    other = without(known, set(new.shards.column("path").to_pylist()))
+    moved = new.column("shard") + other.shards.num_rows
+    shard = pa.array(np.concatenate([other.column("shard"), moved]).astype(np.int32))
     shards = pa.concat_tables([other.shards, new.shards])
     blocks = pa.concat_tables([other.blocks, new.blocks]).set_column(0, _BLOCKS.field("shard"), shard)
     both = Index(new.suffix, new.block_bytes, shards, blocks)
     return _part(both, np.argsort(np.array(shards.column("path").to_pylist(), object), kind="stable"))
+
+
+def without(index: Index, paths: set[str]) -> Index:
+    """The index less some shards."""
+    kept = [number for number, path in enumerate(index.shards.column("path").to_pylist()) if path not in paths]
+    return _part(index, np.array(kept, np.int64))
 
 
 def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:
@@ -329,20 +352,3 @@ def decode_index(data: bytearray, name: str) -> Index:
         return Index(header["suffix"], header["block_bytes"], shards, blocks)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{name}: the index is damaged ({error}); delete it and index again") from error
-
-
-def calibrate(source: Source, index: Index, sample: int = SAMPLE_BLOCKS) -> Index:
-    """Footprints that are estimates, corrected by what a fixed sample of blocks, spread evenly, takes when decoded."""
-    unsure = np.flatnonzero(~np.asarray(index.blocks.column("exact")))
-    if not len(unsure):
-        return index
-    picks = unsure[np.unique(np.linspace(0, len(unsure) - 1, min(sample, len(unsure))).astype(np.int64))]
-    estimated, measured = 0, 0
-    footprints = index.column("footprint").copy()
-    for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
-        estimated += int(footprints[number])
-        measured += source.format.read([piece], Arena(0)).footprint
-    footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
-    place = index.blocks.schema.get_field_index("footprint")
-    blocks = index.blocks.set_column(place, _BLOCKS.field("footprint"), pa.array(footprints))
-    return Index(index.suffix, index.block_bytes, index.shards, blocks)

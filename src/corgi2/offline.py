@@ -1,45 +1,50 @@
 """The offline half of Corgi²: read random groups of blocks, shuffle each, write it as new shards of the same format.
 
-What makes the output (the source's listing, its blocks, seed, buffer) is written to ``.corgi2/plan`` first, and every
-group writes its own marker once its shards are published, with the digests of what went in and came out. So a run that
-was killed anywhere continues when the same command is given again: groups without a marker are made again, to the same
-bytes. Two runs of one plan may interleave: they write the same.
+The plan is written first, every group writes its own marker once its shards are published, and what was consumed is
+deleted only after the marker was read back. So a run that was killed anywhere continues when the same command is given
+again: groups without a marker are made again, to the same bytes. Two runs of one plan may interleave at any call: they
+write the same, and whoever finds a group done by the other goes on with the next.
 
 Memory: one group, which fits the buffer, and a few slices.
 """
 
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from corgi2.block import Arena, Group, Indices, gather
-from corgi2.digest import Digest, digest, hash_records
-from corgi2.errors import SourceError
-from corgi2.index import Index, make_index, save_index
-from corgi2.plan import keep_apart, permutation
+from corgi2.block import Arena
+from corgi2.digest import Digest
+from corgi2.errors import Corgi2Error, SourceError
+from corgi2.index import Index, load_index, make_index, merge, save_index, without
+from corgi2.journal import Marker
+from corgi2.memory import give_back
+from corgi2.mixer import SLACK_BYTES, TOLERANCE, Mixer, Mixing, Threads
+from corgi2.planner import Job, commit_plan, plan_shuffle
 from corgi2.progress import progress
-from corgi2.recipe import Job, commit_plan, plan_shuffle
-from corgi2.shard import BLOCK_BYTES, Block, Scan, Writing
-from corgi2.source import CORGI_FOLDER
-from corgi2.stores import Options, Store, read_object
+from corgi2.recipe import Settings
+from corgi2.shard import BLOCK_BYTES, Scan
+from corgi2.sizes import parse_size
+from corgi2.stage import Stage, next_stage
+from corgi2.stores import Options, Store
 
-MARKERS = f"{CORGI_FOLDER}/groups"
+_log = logging.getLogger("corgi2")
 
-_TOLERANCE = 1.1
-"""A group may take so much more than the buffer before it is split: footprints of Parquet are estimates."""
-_HASH_ROWS = 1 << 16
+_SHARE_OF_THREADS = 8
+""""Of the buffer, for what threads hold beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a shuffle did. Reads and writes are those that the stores counted in this run."""
+    """What a shuffle did. Reads, writes and deletes are those that the stores counted, planning included."""
 
     records: int
     bytes: int
@@ -47,12 +52,20 @@ class Report:
     groups: int
     n: int
     shards: int
+    passes: int
     reads: int
     writes: int
+    deletes: int
     seconds: float
     buffer_bytes: int
     resumed_groups: int
-    """Groups that an earlier run had finished."""
+    """Groups that an earlier run, or another at the same time, had finished."""
+    skipped: tuple[str, ...]
+    """The damage in shards that were left out."""
+
+    @property
+    def was_complete(self) -> bool:
+        return self.resumed_groups == self.groups
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,180 +73,270 @@ class Report:
 
 def shuffle(
     src: str | os.PathLike[str],
-    dst: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None = None,
     *,
     buffer: int | str | None = None,
+    buffer_blocks: int | None = None,
     seed: int = 0,
+    passes: int = 1,
+    with_replacement: bool = False,
+    shard_size: int | str | None = None,
+    shard_records: int | None = None,
+    in_place: bool = False,
+    skip_bad: bool = False,
+    restart: bool = False,
     workers: int = 4,
     storage_options: Options | None = None,
     target_options: Options | None = None,
 ) -> Report:
-    """Shuffle ``src`` into ``dst``, or go on where an earlier run of the same plan stopped."""
-    return run_shuffle(plan_shuffle(src, dst, buffer, seed, storage_options, target_options), workers)
+    """Shuffle ``src`` into ``dst``, or in place, or go on where an earlier run of the same plan stopped."""
+    settings = Settings(
+        buffer_bytes=None if buffer is None else parse_size(buffer),
+        buffer_blocks=buffer_blocks,
+        seed=seed,
+        passes=passes,
+        with_replacement=with_replacement,
+        shard_bytes=None if shard_size is None else parse_size(shard_size),
+        shard_records=shard_records,
+        in_place=in_place,
+        skip_bad=skip_bad,
+    )
+    job = plan_shuffle(src, dst, settings, storage_options, target_options, restart)
+    return run_shuffle(job, workers)
 
 
 def run_shuffle(job: Job, workers: int = 4) -> Report:
     """Do what was planned."""
+    if workers < 1:
+        raise ValueError(f"--workers must be at least 1 (got {workers})")
     started = time.monotonic()
-    made = _run(job, workers)
-    index = _finish(job)
+    run = _Run(job, workers)
+    index = run.complete() or run.make()
+    stores = {id(store): store for store in (job.first.source.store, job.target)}.values()
     return Report(
         records=index.records,
         bytes=index.bytes,
         blocks=job.index.blocks.num_rows,
-        groups=len(job.groups),
-        n=job.n,
+        groups=run.groups,
+        n=job.first.n,
         shards=index.shards.num_rows,
-        reads=job.source.store.requests.reads,
-        writes=job.target.requests.writes,
+        passes=job.recipe.settings.passes,
+        reads=sum(store.requests.reads for store in stores),
+        writes=sum(store.requests.writes for store in stores),
+        deletes=sum(store.requests.deletes for store in stores),
         seconds=time.monotonic() - started,
         buffer_bytes=job.recipe.buffer_bytes,
-        resumed_groups=len(job.groups) - made,
+        resumed_groups=run.groups - run.made,
+        skipped=(*job.recipe.skipped, *run.skipped),
     )
 
 
-def _run(job: Job, workers: int) -> int:
-    """Make all groups that have no marker yet; how many that were."""
-    commit_plan(job)
-    done = {entry.path for entry in job.target.list(MARKERS)}
-    todo = [number for number in range(len(job.groups)) if _marker(number) not in done]
-    lengths = job.index.column("length")
-    arena = Arena(int(_TOLERANCE * job.recipe.buffer_bytes))
-    total = int(sum(lengths[job.groups[number]].sum() for number in todo))
-    profile = job.source.format.profile(job.source.shard(0))
-    with progress("shuffling", total) as advance, ThreadPoolExecutor(workers) as pool:
-        for number in todo:
-            made = _Mixer(job, number, arena, pool, profile).mix()
-            job.target.publish(_marker(number), [json.dumps(made, indent=1).encode()])
-            advance(int(lengths[job.groups[number]].sum()))
-    return len(todo)
+@dataclass(slots=True)
+class _Run:
+    """All passes of a job."""
+
+    job: Job
+    workers: int
+    groups: int = 0
+    made: int = 0
+    skipped: list[str] = field(default_factory=list)
+    sums: list[dict[str, Any]] = field(default_factory=list)
+
+    def complete(self) -> Index | None:
+        """The index, where an earlier run has finished everything, and nobody has touched it since."""
+        job = self.job
+        if not job.is_begun or job.target.head(job.journal.done_path) is None:
+            return None
+        index = load_index(job.target)
+        self.groups = len(job.first.groups)
+        return index if index is not None and _is_there(job.target, index) else None
+
+    def make(self) -> Index:
+        job = self.job
+        commit_plan(job)
+        job.target.sweep()
+        if job.recipe.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
+            _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", job.target.url)
+        self.groups = 0
+        with job.journal.lock() as other, _threads(job, self.workers) as threads:
+            if other:
+                _log.warning("%s: another run is at work there (%s); both may go on", job.target.url, other)
+            stage, arena = job.first, Arena(int(TOLERANCE * job.recipe.buffer_bytes) + SLACK_BYTES)
+            while True:
+                markers = self._pass(stage, arena, threads)
+                if stage.is_last:
+                    break
+                stage = next_stage(stage, markers, job.recipe, job.target)
+            index = _finish(job, stage, markers)
+        # After the lock is gone: with this, everything is done.
+        job.target.publish(job.journal.done_path, [json.dumps({"passes": self.sums}, indent=1).encode()])
+        return index
+
+    def _pass(self, stage: Stage, arena: Arena, threads: "Threads") -> list[Marker]:
+        markers = _Pass(self.job, stage, arena, threads)
+        found = markers.run()
+        self.groups += len(stage.groups)
+        self.made += len(markers.made)
+        self.skipped += [line for marker in found for line in marker.skipped]
+        sums = {"input": _sum(marker.input for marker in found), "output": _sum(marker.output for marker in found)}
+        self.sums.append({"groups": len(found), **sums})
+        return found
 
 
-def _marker(group: int) -> str:
-    return f"{MARKERS}/{group:06d}"
+def _threads(job: Job, workers: int) -> Threads:
+    """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, each
+    holds one, as stored, decoded and encoded."""
+    stage, room = job.first, job.recipe.buffer_bytes // _SHARE_OF_THREADS
+    if not stage.source.format.writes_blocks:
+        return Threads(workers, workers)
+    read = int(stage.index.column("footprint").max())
+    written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
+    return Threads(min(workers, max(1, room // read)), min(workers, max(2, room // written)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Mixer:
-    """Makes the shards of one group."""
+class _Pass:
+    """One stage of a job."""
 
     job: Job
-    group: int
+    stage: Stage
     arena: Arena
-    pool: ThreadPoolExecutor
-    profile: Any
+    threads: Threads
+    made: dict[int, Marker] = field(default_factory=dict)
 
-    def mix(self) -> dict[str, Any]:
-        """Read, shuffle, write; what to note in the group's marker."""
-        shards = list(range(self.job.recipe.shards_per_group))
-        parts = list(self._parts(self.job.groups[self.group], shards, len(shards)))
-        taken, given = sum((part[0] for part in parts), Digest()), sum((part[1] for part in parts), Digest())
-        if taken != given:
-            raise SourceError(
-                f"{self.job.target.url}: group {self.group}: read {taken}, wrote {given}; nothing was lost"
-            )
-        written = [shard for part in parts for shard in part[2]]
-        return {"group": self.group, "input": asdict(taken), "output": asdict(given), "shards": written}
+    def run(self) -> list[Marker]:
+        """Make all groups that have no marker yet; the markers of all. While a group's shards are on their way to the
+        store, the next one is read."""
+        journal, stage = self.job.journal, self.stage
+        done = set(journal.marked(stage.number, len(stage.groups)))
+        todo = [group for group in range(len(stage.groups)) if group not in done]
+        consumed = _Consumed(stage, journal.store)
+        consumed.catch_up(done)
+        lengths = stage.index.column("length")
+        total = int(sum(lengths[np.unique(stage.groups[group])].sum() for group in todo))
+        label = "shuffling" if self.job.recipe.settings.passes == 1 else f"pass {stage.number}"
+        with progress(label, total, len(todo)) as bar, self.threads.stopping():
+            mixer = self._mixer(bar.advance)
+            before: Future[None] | None = None
+            for group in todo:
+                mixing = self._start(mixer, group)
+                if before is not None:
+                    before.result()
+                before = self.threads.settler.submit(self._settle, group, mixing, consumed)
+                bar.step()
+            if before is not None:
+                before.result()
+        return [self.made.get(group) or self._marker(group) for group in range(len(stage.groups))]
 
-    def _parts(
-        self, blocks: Indices, shards: list[int], step: int
-    ) -> Iterator[tuple[Digest, Digest, list[dict[str, Any]]]]:
-        """The group in one part, or, where blocks turn out larger than planned, in halves that fit."""
-        self.arena.clear()
+    def _mixer(self, advance: Callable[[int], object]) -> Mixer:
+        recipe, stage = self.job.recipe, self.stage
+        return Mixer(stage, self.job.target, recipe, partial(_path, self.job, stage), self.arena, self.threads, advance)
+
+    def _start(self, mixer: Mixer, group: int) -> Mixing | None:
+        """None where another run has made the group meanwhile."""
+        if self._is_marked(group):
+            return None
+        give_back()
         try:
-            group = self._read(blocks)
-        except MemoryError as error:
-            if len(blocks) == 1:
-                raise SourceError(f"{error}; give a larger --buffer") from error
-            half = -(-len(shards) // 2)
-            right = shards[half:] or [shards[0] + step]
-            yield from self._parts(blocks[: len(blocks) // 2], shards[:half], 2 * step)
-            yield from self._parts(blocks[len(blocks) // 2 :], right, 2 * step)
+            return mixer.start(group)
+        except Corgi2Error:
+            if self.stage.consumes and self._is_marked(group):  # and has deleted what we were reading
+                return None
+            raise
+
+    def _settle(self, group: int, mixing: Mixing | None, consumed: "_Consumed") -> None:
+        """Write the marker, then delete what the group has consumed."""
+        if mixing is not None:
+            marker = mixing.finish()
+            self.job.journal.write_marker(self.stage.number, marker, read_back=self.stage.consumes)
+            self.made[group] = marker
+        consumed.by(group)
+
+    def _is_marked(self, group: int) -> bool:
+        journal = self.job.journal
+        return journal.store.head(journal.marker_path(self.stage.number, group)) is not None
+
+    def _marker(self, group: int) -> Marker:
+        marker = self.job.journal.read_marker(self.stage.number, group)
+        if marker is None:
+            raise SourceError(f"{self.job.target.url}: the marker of group {group} is gone; give the command again")
+        return marker
+
+
+def _path(job: Job, stage: Stage, group: int, shard: int) -> str:
+    """Where a shard of a group goes: into the target, or, between two passes, into the journal."""
+    recipe = job.recipe
+    if stage.is_last:
+        return f"{recipe.prefix}{group * stage.shards + shard:06d}{recipe.suffix}"
+    return f"{job.journal.pass_folder(stage.number)}/{group:06d}-{shard:03d}{recipe.suffix}"
+
+
+class _Consumed:
+    """Deletes shards that nobody will read again: all groups that use them have their marker."""
+
+    def __init__(self, stage: Stage, store: Store) -> None:
+        self._stage, self._store = stage, store
+        shard = stage.index.column("shard")
+        self._shards = [np.unique(shard[group]).tolist() for group in stage.groups] if stage.consumes else []
+        self._users = Counter(number for shards in self._shards for number in shards)
+
+    def by(self, group: int) -> None:
+        if self._stage.consumes:
+            for path in self._used_up(group):
+                self._store.delete(path)
+
+    def catch_up(self, groups: Iterable[int]) -> None:
+        """Delete what earlier runs have consumed, and were stopped before they deleted it."""
+        if not self._stage.consumes:
             return
-        cuts = np.arange(1, len(shards)) * group.records // len(shards)
-        order = permutation(group.records, (self.job.recipe.seed, 0, 1, self.group, shards[0]))
-        if group.keys is not None:
-            order = keep_apart(order, group.keys, cuts.tolist())
-        pieces = [piece for piece in zip(shards, np.split(order, cuts), strict=True) if len(piece[1])]
-        written = list(self.pool.map(lambda piece: self._write(group, *piece), pieces))
-        yield _digest_of(group), sum((part for part, _ in written), Digest()), [shard for _, shard in written]
+        there = {entry.path for entry in self._store.list()}
+        for group in groups:
+            for path in self._used_up(group):
+                if path in there:
+                    self._store.delete(path)
 
-    def _read(self, blocks: Indices) -> Group:
-        job = self.job
-        group = job.source.format.read(job.index.pieces(job.source, blocks), self.arena, self.pool.map)
-        if group.footprint > _TOLERANCE * job.recipe.buffer_bytes:
-            raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {job.recipe.buffer_bytes}")
-        return group
-
-    def _write(self, group: Group, shard: int, order: Indices) -> tuple[Digest, dict[str, Any]]:
-        job, tally = self.job, _Tally()
-        path = f"{job.recipe.prefix}{self.group:05d}-{shard:03d}{job.recipe.suffix}"
-        body = _Captured(job.source.format.write(tally.of(gather(group, order)), self.profile))
-        entry = job.target.publish(path, body)
-        blocks = [asdict(block) | {"checksum": block.checksum.hex()} for block in body.blocks]
-        return tally.total, {"path": path, "size": entry.size, "blocks": blocks}
+    def _used_up(self, group: int) -> Iterator[str]:
+        for number in self._shards[group]:
+            self._users[number] -= 1
+            if not self._users[number]:
+                yield self._stage.source.entries[number].path
 
 
-@dataclass(slots=True)
-class _Tally:
-    """The digest of tables as they pass."""
-
-    total: Digest = field(default_factory=Digest)
-
-    def of(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        for table in tables:
-            self.total += digest(table)
-            yield table
-
-
-class _Captured:
-    """The bytes of a shard; once they have passed, its blocks."""
-
-    def __init__(self, writing: Writing) -> None:
-        self._writing = writing
-        self.blocks: tuple[Block, ...] = ()
-
-    def __iter__(self) -> Iterator[Any]:
-        self.blocks = yield from self._writing
-
-
-def _digest_of(group: Group) -> Digest:
-    """The digest of a group's records, a piece of its table after another; rows that are no records do not count."""
-    total, is_record = Digest(), np.full(group.table.num_rows, group.rows is None)
-    if group.rows is not None:
-        is_record[group.rows] = True
-    for start in range(0, group.table.num_rows, _HASH_ROWS):
-        lanes = hash_records(group.table.slice(start, _HASH_ROWS))[:, is_record[start : start + _HASH_ROWS]]
-        low, high = lanes.sum(axis=1, dtype=np.uint64)
-        total += Digest(lanes.shape[1], int(low), int(high))
-    return total
-
-
-def read_markers(target: Store, groups: int) -> list[dict[str, Any]]:
-    """The markers of all groups; a missing one means that the shuffle is not finished."""
-    markers = []
-    for number in range(groups):
-        entry = target.head(_marker(number))
-        if entry is None:
-            raise SourceError(f"{target.url}: the shuffle is not finished; give its command again to go on")
-        markers.append(json.loads(read_object(target, entry)))
-    return markers
-
-
-def _finish(job: Job) -> Index:
+def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
     """Write the index of the new shards, once they are all there."""
-    markers = read_markers(job.target, len(job.groups))
-    listing = {entry.path: entry for entry in job.target.list() if not entry.path.startswith(f"{CORGI_FOLDER}/")}
-    shards = sorted((shard["path"], marker["group"], shard) for marker in markers for shard in marker["shards"])
-    scans, lineage = [], []
+    shards = sorted(
+        ((shard, stage.lineage[marker.group]) for marker in markers for shard in marker.shards),
+        key=lambda pair: pair[0].path,
+    )
+    there = {entry.path: entry for entry in job.target.list()}
+    for shard, _ in shards:
+        entry = there.get(shard.path)
+        if entry is None or entry.size != shard.size:
+            raise SourceError(
+                f"{job.target.url}/{shard.path}: is not the shard that was written; delete the markers in "
+                f"{job.journal.pass_folder(stage.number)}/groups to make it again"
+            )
     schema = job.index.shards.column("schema")[0].as_py()
-    for path, group, shard in shards:
-        entry = listing.get(path)
-        if entry is None or entry.size != shard["size"]:
-            raise SourceError(f"{job.target.url}/{path}: is not the shard that was written; start the shuffle anew")
-        blocks = [Block(**block | {"checksum": bytes.fromhex(block["checksum"])}) for block in shard["blocks"]]
-        scans.append((entry, Scan(tuple(blocks), schema)))
-        lineage.extend([[group]] * len(blocks))
-    index = make_index(job.recipe.suffix, BLOCK_BYTES, scans, lineage)
-    save_index(job.target, index)
+    scans = [(there[shard.path], Scan(shard.blocks, schema, shard.checksum)) for shard, _ in shards]
+    index = make_index(
+        job.recipe.suffix, BLOCK_BYTES, scans, [numbers for shard, numbers in shards for _ in shard.blocks]
+    )
+    for path in job.journal.between(stage.number):  # drawn by no group, or written by a run that was overtaken
+        job.target.delete(path)
+    save_index(job.target, _beside_others(job, index))
     return index
+
+
+def _sum(digests: Iterable[Digest]) -> dict[str, int]:
+    return asdict(sum(digests, Digest()))
+
+
+def _beside_others(job: Job, index: Index) -> Index:
+    """In place, the folder may hold other shards, which the index knows."""
+    known = load_index(job.target) if job.recipe.settings.in_place else None
+    return index if known is None else merge(without(known, {entry.path for entry in job.index.entries}), index)
+
+
+def _is_there(store: Store, index: Index) -> bool:
+    """Whether all shards of an index are as it says."""
+    return set(index.entries) <= set(store.list())

@@ -1,35 +1,88 @@
-"""Progress for people: a bar on a terminal once two seconds have passed, nothing where there is no terminal."""
+"""Progress for people: a bar on a terminal once two seconds have passed, else a line a minute."""
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from corgi2.sizes import format_size
 
 _PATIENCE_SECONDS, _TICK_SECONDS = 2.0, 0.5
+LINE_SECONDS = 60.0
+
+
+class Bar:
+    """Bytes done, of how many, and, where there are any, groups."""
+
+    def __init__(self, label: str, total_bytes: int, groups: int = 0) -> None:
+        self.label, self.total_bytes, self.groups = label, total_bytes, groups
+        self.bytes = self.steps = 0
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+
+    def advance(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
+
+    def step(self) -> None:
+        """A group more."""
+        with self._lock:
+            self.steps += 1
+
+    @property
+    def groups_text(self) -> str:
+        return f"{self.steps:,} of {self.groups:,} groups" if self.groups else ""
+
+    def line(self) -> str:
+        """For a log."""
+        seconds = max(1e-9, time.monotonic() - self._started)
+        left = (self.total_bytes - self.bytes) * seconds / max(1, self.bytes)
+        parts = [
+            f"{format_size(self.bytes)} of {format_size(self.total_bytes)}",
+            self.groups_text,
+            f"{format_size(int(self.bytes / seconds))}/s",
+            f"about {_duration(left)} left",
+        ]
+        return f"corgi2: {self.label}: " + ", ".join(part for part in parts if part)
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 @contextmanager
-def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], object]]:
-    """A bar over bytes; the function that it gives adds to it. The bar moves on by itself between two steps."""
-    if not sys.stderr.isatty():
-        yield lambda count: count
-        return
-    from tqdm import tqdm
-
-    done = threading.Event()
-    bar = tqdm(total=total_bytes, desc=label, unit="B", unit_scale=True, delay=_PATIENCE_SECONDS, leave=False)
-
-    def tick() -> None:
-        wait = _PATIENCE_SECONDS
-        while not done.wait(wait):
-            bar.refresh()
-            wait = _TICK_SECONDS
-
-    ticker = threading.Thread(target=tick, daemon=True)
+def progress(label: str, total_bytes: int, groups: int = 0) -> Iterator[Bar]:
+    """A bar over bytes, which moves on by itself between two steps."""
+    bar, done = Bar(label, total_bytes, groups), threading.Event()
+    show = _draw if sys.stderr.isatty() else _log
+    ticker = threading.Thread(target=show, args=(bar, done), daemon=True)
     ticker.start()
     try:
-        yield bar.update
+        yield bar
     finally:
         done.set()
         ticker.join()
-        bar.close()
+
+
+def _log(bar: Bar, done: threading.Event) -> None:
+    while not done.wait(LINE_SECONDS):
+        print(bar.line(), file=sys.stderr, flush=True)
+
+
+def _draw(bar: Bar, done: threading.Event) -> None:
+    if done.wait(_PATIENCE_SECONDS):
+        return
+    from tqdm import tqdm
+
+    shown: Any = tqdm(total=bar.total_bytes, desc=bar.label, unit="B", unit_scale=True, leave=False)
+    shown.start_t -= _PATIENCE_SECONDS
+    while True:
+        shown.set_postfix_str(bar.groups_text, refresh=False)
+        shown.n = bar.bytes
+        shown.refresh()
+        if done.wait(_TICK_SECONDS):
+            break
+    shown.close()

@@ -1,10 +1,13 @@
 """Shards and blocks, as values: what stores hand to formats, and what formats say about it."""
 
+import threading
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import xxhash
+
+from corgi2.errors import ShardError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes in one piece."""
@@ -22,6 +25,35 @@ class ShardFile(Protocol):
         """Changes whenever the content does."""
 
     def readinto(self, start: int, buffer: memoryview) -> None: ...
+
+
+@dataclass(slots=True)
+class WatchedShard:
+    """A shard that says how much of it was read, and can be told to stop."""
+
+    shard: ShardFile
+    advance: Callable[[int], object]
+    stop: threading.Event
+    read: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.shard.name
+
+    @property
+    def size(self) -> int:
+        return self.shard.size
+
+    @property
+    def version(self) -> str:
+        return self.shard.version
+
+    def readinto(self, start: int, buffer: memoryview) -> None:
+        if self.stop.is_set():
+            raise InterruptedError(f"{self.name}: stopped")
+        self.shard.readinto(start, buffer)
+        self.read += len(buffer)
+        self.advance(len(buffer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +84,8 @@ class Scan:
 
     blocks: tuple[Block, ...]
     schema: str = ""
+    checksum: bytes = b""
+    """Of all bytes of the shard; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +95,22 @@ class Piece:
     file: ShardFile
     start: int
     length: int
+    checksum: bytes = b""
+    """What its bytes must have, where that is known."""
 
     @property
     def is_whole(self) -> bool:
         return self.start == 0 and self.length == self.file.size
+
+    def check(self, checksum: bytes) -> None:
+        """Refuse bytes other than those that were indexed."""
+        if self.checksum and checksum != self.checksum:
+            raise ShardError(
+                self.file.name,
+                self.start,
+                f"the block of {self.length} bytes is not what was indexed, though its size and time are; restore the "
+                "shard from its source, or, if it is sound, delete the index and make it anew",
+            )
 
 
 Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
@@ -81,6 +127,10 @@ class Checksum:
 
     def update(self, data: Buffer) -> None:
         self._state.update(data)
+
+    @staticmethod
+    def of(data: Buffer) -> bytes:
+        return xxhash.xxh3_128_digest(data)
 
     def digest(self) -> bytes:
         return self._state.digest()

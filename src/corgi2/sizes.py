@@ -31,6 +31,12 @@ def parse_size(text: str | int) -> int:
     return total // scale
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 group``, ``2 groups``, ``2 passes``."""
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def format_size(count: int) -> str:
     """A size for people, in powers of 1000: ``13.8 MB``."""
     value = float(count)

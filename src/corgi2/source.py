@@ -23,9 +23,22 @@ CORGI_FOLDER = ".corgi2"
 """What corgi2 keeps beside the data. No reader takes it for data, this one included."""
 
 INDEX_PATH = f"{CORGI_FOLDER}/index"
-"""Where the blocks of a data set are kept; a shuffle writes it last."""
-PLAN_PATH = f"{CORGI_FOLDER}/plan"
-"""What a shuffle into this folder is to do; it is written first."""
+"""Where the blocks of a data set are kept."""
+PLAN_NAME, DONE_NAME = "plan", "done"
+"""In a shuffle's own folder: what it writes first, and last."""
+_RUN = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/(\w+)")
+
+
+def run_folder(generation: int) -> str:
+    """Where a shuffle keeps its plan and its markers: 0 for one into this folder, from 1 on for those in place."""
+    return f"{CORGI_FOLDER}/c{generation}"
+
+
+def runs(paths: Iterable[str]) -> dict[int, bool]:
+    """The shuffles that left their plan among these paths, by generation, and whether each is finished."""
+    names = [(int(match[1]), match[2]) for path in paths if (match := _RUN.fullmatch(path))]
+    return {run: (run, DONE_NAME) in names for run, name in sorted(names) if name == PLAN_NAME}
+
 
 _SPECIAL = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -53,6 +66,8 @@ class Source:
     entries: tuple[Entry, ...]
     format: Format
     others: tuple[str, ...] = ()
+    patterns: tuple[str, ...] | None = None
+    """What the shards' paths match; None where a folder was named, and everything in it belongs."""
 
     @property
     def url(self) -> str:
@@ -65,14 +80,30 @@ class Source:
 def find_source(uri: str | os.PathLike[str], options: Options | None = None, command: str = "inspect") -> Source:
     """The source at a URI. ``command`` is the one to name where an error shows a way out."""
     url = parse_url(os.fspath(uri))
-    store, entries, others = _find_pattern(url, options) or _find_file(url, options) or _find_folder(url, options)
+    found = _find_pattern(url, options) or _find_file(url, options) or _find_folder(url, options)
+    store, entries, others, patterns = found
     _check(entries, others, str(url), store.url, command)
     suffix = suffix_of(entries[0].path)
-    return Source(store, tuple(entries), format_of(suffix or ""), tuple(others))
+    return Source(store, tuple(entries), format_of(suffix or ""), tuple(others), patterns)
 
 
-Found = tuple[Store, list[Entry], list[str]]
-"""Where to look, the shards there, and the files that are none."""
+def look(uri: str | os.PathLike[str], options: Options | None = None) -> tuple[Store, tuple[str, ...] | None]:
+    """The folder that a URI speaks of, whatever lies in it, and what its shards' paths must match."""
+    url = parse_url(os.fspath(uri))
+    pattern = _pattern(url)
+    if pattern is None:
+        return open_store(url, options), None
+    root, wanted = pattern
+    return open_store(url.at(root), options), tuple(wanted)
+
+
+def is_matched(source: Source, path: str) -> bool:
+    """Whether what was typed would find a shard of this path, too."""
+    return source.patterns is None or any(re.fullmatch(_glob(pattern), path) for pattern in source.patterns)
+
+
+Found = tuple[Store, list[Entry], list[str], tuple[str, ...] | None]
+"""Where to look, the shards there, the files that are none, and what their paths must match."""
 
 
 def _find_pattern(url: Url, options: Options | None) -> Found | None:
@@ -82,9 +113,9 @@ def _find_pattern(url: Url, options: Options | None) -> Found | None:
     root, wanted = pattern
     store = open_store(url.at(root), options)
     found = _matching(store, wanted, str(url))
-    _check_finished({path for path in (PLAN_PATH, INDEX_PATH) if store.head(path)}, store.url)
+    _check_finished((entry.path for entry in store.list(CORGI_FOLDER, levels=2)), store.url)
     shards = [entry for entry in found if suffix_of(entry.path)]
-    return store, shards, [entry.path for entry in found if not suffix_of(entry.path)]
+    return store, shards, [entry.path for entry in found if not suffix_of(entry.path)], tuple(wanted)
 
 
 def _find_file(url: Url, options: Options | None) -> Found | None:
@@ -96,7 +127,7 @@ def _find_file(url: Url, options: Options | None) -> Found | None:
     entry = store.head(name)
     if entry is None:
         return None
-    return (store, [entry], []) if suffix_of(name) else (store, [], [name])
+    return (store, [entry], [], (name,)) if suffix_of(name) else (store, [], [name], (name,))
 
 
 def _find_folder(url: Url, options: Options | None) -> Found:
@@ -104,8 +135,8 @@ def _find_folder(url: Url, options: Options | None) -> Found:
     listing = store.list()
     if not listing and suffix_of(url.path):
         raise SourceError(f"{url}: there is no such file or folder")
-    _check_finished({entry.path for entry in listing}, store.url)
-    return store, *_shards_of(listing)
+    _check_finished((entry.path for entry in listing), store.url)
+    return store, *_shards_of(listing), None
 
 
 def _pattern(url: Url) -> tuple[str, list[str]] | None:
@@ -194,8 +225,8 @@ def _glob_token(text: str) -> str:
     return "(?!/)" + fnmatch.translate(text)[4:-3] if len(text) > 1 else re.escape(text)
 
 
-def _check_finished(paths: set[str], root: str) -> None:
-    if PLAN_PATH in paths and INDEX_PATH not in paths:
+def _check_finished(paths: Iterable[str], root: str) -> None:
+    if not all(runs(paths).values()):
         raise SourceError(f"{root}: a shuffle into this folder is not finished; give its command again to go on")
 
 

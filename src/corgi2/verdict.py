@@ -9,11 +9,12 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from corgi2.audit import Audit, audit
 from corgi2.digest import Digest, digest, hash_records
 from corgi2.progress import progress
 from corgi2.source import Source, find_source
@@ -56,14 +57,38 @@ class Verdict:
         return "\n".join([*lines, *self.examples])
 
 
+@overload
 def verify(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str],
     *,
+    quick: bool = False,
     storage_options: Options | None = None,
     target_options: Options | None = None,
-) -> Verdict:
-    """Compare two data sets of one format, record by record, in any order."""
+) -> Verdict: ...
+@overload
+def verify(
+    src: str | os.PathLike[str],
+    dst: None = None,
+    *,
+    quick: bool = False,
+    storage_options: Options | None = None,
+    target_options: Options | None = None,
+) -> Audit: ...
+def verify(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    quick: bool = False,
+    storage_options: Options | None = None,
+    target_options: Options | None = None,
+) -> Verdict | Audit:
+    """Compare two data sets of one format, record by record, in any order; or one that was shuffled with what its
+    shuffle kept, ``quick`` without reading its shards."""
+    if dst is None:
+        return audit(src, storage_options, quick=quick)
+    if quick:
+        raise ValueError("--quick compares a shuffled data set with its own sums; leave out the source")
     source, target = find_source(src, storage_options, "verify"), find_source(dst, target_options, "verify")
     if source.format.name != target.format.name:
         raise ValueError(
@@ -86,9 +111,9 @@ def _digest(source: Source, key: int) -> Digest:
 def _each_shard(source: Source, task: Callable[[int], T]) -> Iterator[T]:
     """A task for each shard, a few at a time, with progress; results in the order of the shards."""
     sizes = [entry.size for entry in source.entries]
-    with progress("verifying", sum(sizes)) as advance, ThreadPoolExecutor(_THREADS) as pool:
+    with progress("verifying", sum(sizes)) as bar, ThreadPoolExecutor(_THREADS) as pool:
         for number, result in enumerate(pool.map(task, range(len(sizes)))):
-            advance(sizes[number])
+            bar.advance(sizes[number])
             yield result
 
 

@@ -7,9 +7,9 @@ records lie one after another needs no more than a `corgi2.formats.framed.Framin
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from corgi2.block import Arena, Group
+from corgi2.block import Arena, Group, Taste
 from corgi2.formats import jsonl, parquet, tar
-from corgi2.shard import BLOCK_BYTES, Mapper, Piece, Scan, ShardFile, Writing
+from corgi2.shard import Block, Mapper, Piece, Scan, ShardFile, Writing
 
 
 class Format(Protocol):
@@ -20,8 +20,30 @@ class Format(Protocol):
     @property
     def suffix(self) -> str: ...
 
+    @property
+    def has_footer(self) -> bool:
+        """Whether a scan reads no more than the end of a shard."""
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether parts of a shard can be read."""
+
+    @property
+    def compresses(self) -> bool:
+        """Whether the size of a shard depends on the order of its records."""
+
+    @property
+    def writes_blocks(self) -> bool:
+        """Whether a writer holds a whole block, decoded and encoded, before it gives it away."""
+
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:
         """The blocks of a shard; a damaged one is refused."""
+
+    def sketch(self, size: int) -> Block:
+        """A whole shard as one block, as far as its size alone tells: its records are not counted."""
+
+    def taste(self, piece: Piece) -> Taste:
+        """Some records of a piece, for estimates, in one small read."""
 
     def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
         """Blocks, or whole shards, side by side in memory."""
@@ -29,11 +51,11 @@ class Format(Protocol):
     def stream(self, file: ShardFile) -> Iterator[Any]:
         """All records of a shard as tables, front to back, a part of it in memory at a time."""
 
-    def profile(self, file: ShardFile) -> Any:
-        """What a new shard must keep of an old one beside the records: schema, codec, metadata."""
+    def profile(self, file: ShardFile) -> str:
+        """What a new shard must keep of an old one beside the records: schema, codec, metadata. As text."""
 
-    def write(self, tables: Iterable[Any], profile: Any, block_bytes: int = BLOCK_BYTES) -> Writing:
-        """The bytes of a shard with these records, as they become ready, and in the end its blocks."""
+    def write(self, blocks: Iterable[Iterable[Any]], profile: str) -> Writing:
+        """The bytes of a shard, as they become ready, and in the end its blocks. A block is given as its tables."""
 
     def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
         """Records decoded as Python objects. Nothing is ever unpickled."""

@@ -6,13 +6,16 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from corgi2.block import reserve
 from corgi2.errors import ShardError
 from corgi2.shard import Buffer, Checksum, ShardFile
 
 READ_BYTES = 64_000_000
 """A shard is read in requests of this size."""
 
+_FRONT_BYTES = 64_000
 _GZIP_LEVEL = 6
+_GZIP_STEP = 1 << 18
 _GZIP_WINDOW = 31  # the largest window, with a gzip header, which zlib fills with no name and no time
 
 
@@ -57,17 +60,34 @@ class CompressedStream:
                     break
                 done += got
         except (OSError, pa.ArrowException) as error:
-            raise ShardError(
-                self._file.name,
-                self._raw.tell(),
-                f"the {self._codec} stream is damaged ({error}); restore the shard from its source, or leave it out",
-            ) from error
+            raise _damaged(self._file, self._raw.tell(), self._codec, error) from error
         self.produced += done
         return done
 
 
 def open_stream(file: ShardFile, codec: str | None) -> PlainStream | CompressedStream:
     return CompressedStream(file, codec) if codec else PlainStream(file)
+
+
+def decompress_front(file: ShardFile, codec: str, whole: bool, most_bytes: int) -> bytes:
+    """The front of a stream, decompressed, as far as it goes; only in a whole one is a broken end an error."""
+    stream = pa.CompressedInputStream(pa.PythonFile(_RawFile(file), mode="r"), codec)
+    chunks: list[bytes] = []
+    try:
+        while sum(map(len, chunks)) < most_bytes and (chunk := stream.read(_FRONT_BYTES)):
+            chunks.append(chunk)
+    except (OSError, pa.ArrowException) as error:
+        if whole or not chunks:
+            raise _damaged(file, file.size, codec, error) from error
+    return b"".join(chunks)
+
+
+def _damaged(file: ShardFile, offset: int, codec: str, error: Exception) -> ShardError:
+    return ShardError(
+        file.name,
+        offset,
+        f"the {codec} stream is damaged ({error}); restore the shard from its source, or leave it out",
+    )
 
 
 class _RawFile:
@@ -84,7 +104,7 @@ class _RawFile:
         if self._at >= self._file.size:
             return b""
         if self._at >= self._part_start + len(self._part):
-            part = memoryview(bytearray(min(READ_BYTES, self._file.size - self._at)))
+            part = reserve(min(READ_BYTES, self._file.size - self._at))
             self._file.readinto(self._at, part)
             self._part, self._part_start = part, self._at
             self.checksum.update(part)
@@ -110,7 +130,9 @@ def compressed(pieces: Iterable[Buffer], codec: str | None) -> Iterator[Buffer]:
 def _gzipped(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
     compressor = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
     for piece in pieces:
-        yield compressor.compress(piece)
+        view = memoryview(piece).cast("B")
+        for at in range(0, len(view), _GZIP_STEP):  # zlib takes several times what it is given
+            yield compressor.compress(view[at : at + _GZIP_STEP])
     yield compressor.flush()
 
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import PLACE_BYTES, Arena, Group, Indices, framed_table, record_bytes, record_offsets, reserve
+from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, framed_table, record_bytes, record_offsets, reserve
 from corgi2.errors import ShardError
-from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, open_stream
-from corgi2.shard import BLOCK_BYTES, Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile, Writing
+from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
+from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile, Writing
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
@@ -25,6 +25,11 @@ Hashes = npt.NDArray[np.uint64]
 _OFFSET_BYTES = 8
 _BLOCK_BYTES = 64
 """Room for what lies between two blocks in memory: a terminator, a row that is no record, its offset."""
+
+TASTE_BYTES = 1_000_000
+"""Of a shard, for an estimate of what it takes in memory."""
+_TASTE_MEMORY = 64_000_000
+_TINY_RECORD = 256
 
 LARGEST_COMPRESSED_RECORD = 2 << 30
 """Where a shard is compressed, nothing but this tells a huge record from a lying length."""
@@ -73,6 +78,8 @@ class Framing(Protocol):
     """What ends a shard."""
     record_overhead: int
     """Bytes of memory a record beside its offset, its row and its place in the permutation."""
+    smallest_record: int
+    """Bytes of the smallest record that there can be."""
 
     def split(self, data: Bytes, where: Where) -> Frames:
         """The complete records at the front of the data, which starts at a record."""
@@ -94,10 +101,56 @@ class FramedFormat:
     def name(self) -> str:
         return self.framing.name
 
+    @property
+    def has_footer(self) -> bool:
+        return False
+
+    @property
+    def has_ranges(self) -> bool:
+        return self.codec is None
+
+    @property
+    def compresses(self) -> bool:
+        return self.codec is not None
+
+    @property
+    def writes_blocks(self) -> bool:
+        return False
+
+    @property
+    def _record_bytes(self) -> int:
+        """Bytes of memory a record, beside its own."""
+        return _OFFSET_BYTES + 2 * PLACE_BYTES + self.framing.record_overhead
+
+    def sketch(self, size: int) -> Block:
+        """At the most what so many of the smallest records take, where they are not tiny; else an estimate."""
+        least = self.framing.smallest_record
+        at_most = size + size // least * self._record_bytes + _BLOCK_BYTES
+        exact = self.codec is None and least > _TINY_RECORD
+        return Block(0, size, 0, at_most if exact else size, exact)
+
+    def taste(self, piece: Piece) -> Taste:
+        """The complete records at the front, and no error where they end."""
+        front = _Front(piece.file, piece.start, min(piece.length, TASTE_BYTES))
+        whole = front.size == piece.length
+        if self.codec is None:
+            data = np.empty(front.size, np.uint8)
+            front.readinto(0, data.data)
+        else:
+            data = np.frombuffer(decompress_front(front, self.codec, whole, _TASTE_MEMORY), np.uint8)
+        frames = self.framing.split(data, Where(piece.file.name, piece.start, LARGEST_COMPRESSED_RECORD, last=False))
+        offsets = frames.offsets
+        share = int(offsets[-1]) / max(1, len(data))
+        if len(offsets) == 1:  # not one complete record: take all for one
+            offsets, share = np.array([0, len(data)]), 1.0
+        rows = np.arange(len(offsets) - 1)
+        group = Group(framed_table(offsets, data), rows, frames.keys, (len(rows),))
+        return Taste(group, max(1, round(front.size * share)))
+
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:
         """Read a shard once, from front to back, and cut it into blocks of about ``block_bytes``."""
         stream = open_stream(file, self.codec)
-        cutter = _Cutter(self.framing.record_overhead, None if self.codec else block_bytes)
+        cutter = _Cutter(self._record_bytes, None if self.codec else block_bytes)
         seen = []
         for base, data, frames in _windows(self.framing, stream, file, self.codec):
             cutter.add(data, frames.offsets)
@@ -137,40 +190,46 @@ class FramedFormat:
             placed = list(mapper(lambda at: self._fetch(at[0], at[1], arena), zip(pieces, starts, strict=True)))
         return _group(placed, arena)
 
-    def write(self, tables: Iterable[Any], profile: object = None, block_bytes: int = BLOCK_BYTES) -> Writing:  # noqa: ARG002
-        """The bytes of a shard that holds these records; they are its blocks' checksums, too."""
-        cutter = _Cutter(self.framing.record_overhead, None if self.codec else block_bytes)
+    def write(self, blocks: Iterable[Iterable[Any]], profile: str = "") -> Writing:  # noqa: ARG002
+        """The bytes of a shard that holds these records. A compressed shard is one block, whatever was given."""
+        cutter = _Cutter(self._record_bytes, None)
         size, checksum = 0, Checksum()
-        for piece in compressed(self._body(tables, cutter), self.codec):
+        for piece in compressed(self._body(blocks, cutter), self.codec):
             if self.codec:
                 size += len(piece)
                 checksum.update(piece)
             yield piece
-        blocks = cutter.finish()
+        written = cutter.finish()
         if self.codec:
             end = len(self.framing.trailer)
-            blocks = [
-                Block(0, size, block.records, block.footprint + end, checksum=checksum.digest()) for block in blocks
+            written = [
+                Block(0, size, block.records, block.footprint + end, checksum=checksum.digest()) for block in written
             ]
-        return tuple(blocks)
+        return tuple(written)
 
-    def _body(self, tables: Iterable[Any], cutter: "_Cutter") -> Iterator[Buffer]:
-        for table in tables:
-            data, offsets = record_bytes(table), record_offsets(table)
-            cutter.add(data, offsets - offsets[0])
-            yield data.data
+    def _body(self, blocks: Iterable[Iterable[Any]], cutter: "_Cutter") -> Iterator[Buffer]:
+        for tables in blocks:
+            for table in tables:
+                data, offsets = record_bytes(table), record_offsets(table)
+                cutter.add(data, offsets - offsets[0])
+                yield data.data
+            if self.codec is None:
+                cutter.close()
         yield self.framing.trailer
 
-    def profile(self, file: ShardFile) -> None:  # noqa: ARG002
+    def profile(self, file: ShardFile) -> str:  # noqa: ARG002
         """Framed shards have nothing to carry over beside their records."""
-        return
+        return ""
 
     def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
         offsets = record_offsets(table)
         return self.framing.samples(record_bytes(table), offsets - offsets[0], url)
 
     def _fetch(self, piece: Piece, start: int, arena: Arena) -> "_Placed":
-        piece.file.readinto(piece.start, arena.view(start, piece.length))
+        view = arena.view(start, piece.length)
+        piece.file.readinto(piece.start, view)
+        if piece.checksum:
+            piece.check(Checksum.of(view))
         return self._place(piece, start, piece.length, arena)
 
     def _decompress(self, piece: Piece, arena: Arena) -> "_Placed":
@@ -183,6 +242,8 @@ class FramedFormat:
         if size == room - spare and stream.fill(memoryview(bytearray(1))):
             raise MemoryError(f"{piece.file.name}: expands to more than the {room} bytes left in the buffer")
         arena.claim(size + spare)
+        if piece.checksum and isinstance(stream, CompressedStream):
+            piece.check(stream.checksum)
         return self._place(piece, start, size, arena)
 
     def _place(self, piece: Piece, start: int, size: int, arena: Arena) -> "_Placed":
@@ -197,22 +258,48 @@ class FramedFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class _Front:
+    """The first bytes of a piece, as a shard of its own."""
+
+    file: ShardFile
+    start: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def version(self) -> str:
+        return self.file.version
+
+    def readinto(self, start: int, buffer: memoryview) -> None:
+        self.file.readinto(self.start + start, buffer)
+
+
+@dataclass(frozen=True, slots=True)
 class _Placed:
     start: int
     frames: Frames
 
 
-def _group(placed: Sequence[_Placed], arena: Arena) -> Group:
-    """One table over all pieces. Between two pieces lies a row that is no record: the padding."""
-    offsets = [piece.frames.offsets + piece.start for piece in placed]
-    first_rows = np.cumsum([0] + [len(part) for part in offsets])
-    rows = [np.arange(first, first + len(part) - 1) for first, part in zip(first_rows, offsets, strict=False)]
-    keys = [piece.frames.keys for piece in placed if piece.frames.keys is not None]
-    return Group(
-        framed_table(np.concatenate(offsets), arena.array(0, arena.used)),
-        np.concatenate(rows),
-        np.concatenate(keys) if keys else None,
-    )
+_NOWHERE = _Placed(0, Frames(np.zeros(1, np.int64)))
+
+
+def _group(placed: list[_Placed], arena: Arena) -> Group:
+    """One table over all pieces, which are used up. Between two pieces lies a row that is no record: the padding."""
+    counts = [len(piece.frames.offsets) - 1 for piece in placed]
+    offsets, rows = np.empty(sum(counts) + len(placed), np.int64), np.empty(sum(counts), np.int64)
+    keys = np.empty(len(rows), np.uint64) if placed[0].frames.keys is not None else None
+    at = row = 0
+    for number, count in enumerate(counts):
+        piece, placed[number] = placed[number], _NOWHERE
+        np.add(piece.frames.offsets, piece.start, out=offsets[at : at + count + 1])
+        rows[row : row + count] = np.arange(at, at + count)
+        if keys is not None and piece.frames.keys is not None:
+            keys[row : row + count] = piece.frames.keys
+        at, row = at + count + 1, row + count
+    return Group(framed_table(offsets, arena.array(0, arena.used)), rows, keys, tuple(counts))
 
 
 def _windows(
@@ -282,9 +369,9 @@ def _check_padding(stream: Stream, where: Where, offset: int) -> None:
 
 @dataclass(slots=True)
 class _Cutter:
-    """Cuts a run of records into blocks: a block ends before the record that would make it too long."""
+    """Cuts a run of records into blocks: a block ends when it is told to, or before a record that is too much."""
 
-    record_overhead: int
+    record_bytes: int
     block_bytes: int | None
     blocks: list[Block] = field(default_factory=list)
     start: int = 0
@@ -300,7 +387,7 @@ class _Cutter:
                 room = int(offsets[first]) + self.block_bytes - self.length
                 stop = min(last, int(np.searchsorted(offsets, room, "right")) - 1)
             if stop <= first and self.records:
-                self._close()
+                self.close()
                 continue
             stop = max(stop, first + 1)
             span = data[offsets[first] : offsets[stop]]
@@ -309,13 +396,13 @@ class _Cutter:
             self.records += stop - first
             first = stop
 
-    def _close(self) -> None:
-        per_record = _OFFSET_BYTES + 2 * PLACE_BYTES + self.record_overhead
-        footprint = self.length + per_record * self.records + _BLOCK_BYTES
+    def close(self) -> None:
+        if not self.records:
+            return
+        footprint = self.length + self.record_bytes * self.records + _BLOCK_BYTES
         self.blocks.append(Block(self.start, self.length, self.records, footprint, checksum=self.checksum.digest()))
         self.start, self.length, self.records, self.checksum = self.start + self.length, 0, 0, Checksum()
 
     def finish(self) -> list[Block]:
-        if self.records:
-            self._close()
+        self.close()
         return self.blocks

@@ -21,7 +21,7 @@ _BLANK = np.zeros(256, bool)
 _BLANK[list(b" \t\r\n")] = True
 _STARTS_VALUE = np.zeros(256, bool)
 _STARTS_VALUE[list(b'{["-0123456789tfnNI')] = True
-_STEP = 4_000_000
+_STEP = 1_000_000
 _INDENT = 8
 _MARK = b"\xef\xbb\xbf"
 
@@ -31,24 +31,28 @@ class JsonLines:
     terminator = b"\n"
     trailer = b""
     record_overhead = 0
+    smallest_record = 2
 
     def split(self, data: Bytes, where: Where) -> Frames:
         if where.base == 0 and data[:3].tobytes() == _MARK:
             raise where.error(
                 0, "starts with a byte-order mark, which would end up in the middle of a shard; remove it"
             )
-        ends = _line_ends(data)
-        if where.last and len(data) and data[-1] != _NEWLINE:
-            _check_last_line(data, int(ends[-1]) if len(ends) else 0, where)
-            ends = np.append(ends, len(data))
-        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else np.empty(0, np.int64)
-        starts = starts[~_blank_lines(data, starts, ends, where)]
-        if not len(starts):
+        found, stop = [], 0
+        for ends in _line_ends(data):
+            starts = np.concatenate([[stop], ends[:-1]])
+            found.append(starts[~_blank_lines(data, starts, ends, where)])
+            stop = int(ends[-1])
+        if where.last and stop < len(data):
+            _check_last_line(data, stop, where)
+            lines = np.array([stop]), np.array([len(data)])
+            found.append(lines[0][~_blank_lines(data, *lines, where)])
+            stop = len(data)
+        if not sum(map(len, found)):
             return Frames(np.zeros(1, np.int64))
-        starts[0] = 0
-        if not where.last:
-            return Frames(starts)
-        return Frames(np.append(starts, ends[-1]))
+        offsets = np.concatenate([*found, [stop] if where.last else []]).astype(np.int64, copy=False)
+        offsets[0] = 0
+        return Frames(offsets)
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Lines do not depend on each other."""
@@ -61,10 +65,12 @@ class JsonLines:
                 raise ShardError(url, start, f"not JSON ({error}); correct the line, or leave it out") from error
 
 
-def _line_ends(data: Bytes) -> Indices:
-    """The offset behind each newline; a few MB at a time, for the comparison makes a byte a byte."""
-    steps = [np.flatnonzero(data[at : at + _STEP] == _NEWLINE) + (at + 1) for at in range(0, len(data), _STEP)]
-    return np.concatenate(steps).astype(np.int64) if steps else np.empty(0, np.int64)
+def _line_ends(data: Bytes) -> Iterator[Indices]:
+    """The offsets behind newlines, those of a few MB at a time: what is done with them takes several times a line."""
+    for at in range(0, len(data), _STEP):
+        ends = np.flatnonzero(data[at : at + _STEP] == _NEWLINE) + (at + 1)
+        if len(ends):
+            yield ends
 
 
 def _blank_lines(data: Bytes, starts: Indices, ends: Indices, where: Where) -> Any:

@@ -36,6 +36,7 @@ class Tar:
     terminator = b""
     trailer = bytes(1024)
     record_overhead = 8
+    smallest_record = 512
 
     def split(self, data: Bytes, where: Where) -> Frames:
         archive = read_archive(data, where)

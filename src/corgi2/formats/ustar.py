@@ -14,6 +14,8 @@ from corgi2.block import Indices
 from corgi2.formats.framed import Bytes, Where
 
 UNIT = 512
+_ROWS = 1 << 13
+"""Headers that are looked at as a whole at a time: 4 MB."""
 REPACK = "pack the archive again, for example with: tar --sort=name --hard-dereference -cf NEW.tar FOLDER"
 
 _NAME, _SIZE, _SUM, _KIND, _LINK, _MAGIC, _PREFIX = (
@@ -88,13 +90,14 @@ def read_archive(data: Bytes, where: Where) -> Archive:
     _check_extended(data, headers, where)
     long_names, links = _extended_names(data, headers, real, where)
     width = min(_NAME.stop, _PREFIX.stop)
-    names = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[at // UNIT, :width]
+    grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[:, :width]
+    names = [_terminated(grid[at[start : start + _ROWS] // UNIT]) for start in range(0, len(at), _ROWS)]
     return Archive(
         headers.at[starts],
         at + UNIT,
         headers.size[real],
         headers.kind[real],
-        _terminated(names),
+        _stacked(names),
         long_names,
         links,
         stop,
@@ -102,9 +105,18 @@ def read_archive(data: Bytes, where: Where) -> Archive:
     )
 
 
+def _stacked(names: list[Bytes]) -> Bytes:
+    """Rows of several widths as rows of the largest."""
+    stack = np.zeros((sum(map(len, names)), max((rows.shape[1] for rows in names), default=0)), np.uint8)
+    at = 0
+    for rows in names:
+        stack[at : at + len(rows), : rows.shape[1]] = rows
+        at += len(rows)
+    return stack
+
+
 def _terminated(names: Bytes) -> Bytes:
     """Zero whatever follows a name's first zero, and cut the columns that no name reaches."""
-    names = names.copy()
     names[np.logical_or.accumulate(names == 0, axis=1)] = 0
     used = np.flatnonzero(names.any(axis=0))
     return names[:, : int(used[-1]) + 1 if len(used) else 0]
@@ -115,14 +127,15 @@ def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
     grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
     at = np.flatnonzero(grid[:, _MAGIC.start] == ord("u"))
     at = at[(grid[at, _MAGIC.start : _MAGIC.start + 5] == np.frombuffer(b"ustar", np.uint8)).all(axis=1)]
-    rows = grid[at]
-    kind = rows[:, _KIND]
-    size = np.where(_WITHOUT_BODY[kind], 0, _numbers(rows[:, _SIZE]))
+    kind = grid[at, _KIND]
+    size = np.where(_WITHOUT_BODY[kind], 0, _numbers(grid[:, _SIZE][at]))
     size = _pax_sizes(data, Headers(at * UNIT, kind, size))
     follows = at + 1 + (size + UNIT - 1) // UNIT
     taken = _follow(at, follows)
     headers = Headers(at[taken] * UNIT, kind[taken], size[taken])
-    _check_headers(rows[taken], headers, where)
+    for start in range(0, len(taken), _ROWS):
+        part = slice(start, start + _ROWS)
+        _check_headers(grid[at[taken[part]]], Headers(headers.at[part], headers.kind[part], headers.size[part]), where)
     stop = int(follows[taken[-1]]) if len(taken) else 0
     if stop >= len(grid):
         return _cut_short(data, headers, stop * UNIT, where)

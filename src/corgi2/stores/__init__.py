@@ -80,6 +80,15 @@ class Store(Protocol):
     def delete(self, path: str) -> None:
         """Delete an object; one that is not there counts as deleted."""
 
+    def free_bytes(self) -> int | None:
+        """Room for more, or None where there is no end of it."""
+
+    def keeps_versions(self, path: str) -> bool:
+        """Whether this object, once deleted, would still take room as an old version."""
+
+    def sweep(self) -> None:
+        """Remove what processes that were killed have left half written."""
+
 
 def open_store(url: str | Url, options: Options | None = None) -> Store:
     """The store at a URL: a local path, ``file://``, ``s3://``, ``gs://``, ``az://`` or ``memory://``."""

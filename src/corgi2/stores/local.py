@@ -6,18 +6,25 @@ that a crash leaves are never listed.
 """
 
 import contextlib
+import ctypes
 import os
+import re
 import secrets
 import stat
+import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from corgi2.errors import StoreError
+from corgi2.process import HOST, is_alive
 from corgi2.shard import Buffer
 from corgi2.stores import Entry, Requests
 
 _TEMPORARY = ".corgi2-tmp"
+_HOST = f"{zlib.crc32(HOST.encode()):08x}"
+_LEFT_OVER = re.compile(rf"\.[0-9a-f]+-([0-9a-f]{{8}})-(\d+){re.escape(_TEMPORARY)}")
 
 
 @dataclass(slots=True)
@@ -63,9 +70,10 @@ class LocalStore:
     def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
         self.requests.count(writes=1)
         with self._written(path, pieces) as (temporary, final), _clear_errors(final):
+            entry = _entry(path, temporary.stat())  # soon somebody else may have consumed the file
             temporary.replace(final)
             _flush_folder(final.parent)
-            return _entry(path, final.stat())
+            return entry
 
     def create(self, path: str, data: bytes) -> bool:
         self.requests.count(writes=1)
@@ -83,18 +91,38 @@ class LocalStore:
         with _clear_errors(file):
             file.unlink(missing_ok=True)
 
+    def free_bytes(self) -> int:
+        folder = Path(self.url).absolute()
+        while not folder.exists():
+            folder = folder.parent
+        with _clear_errors(folder):
+            status = os.statvfs(folder)
+        return status.f_bavail * status.f_frsize
+
+    def keeps_versions(self, path: str) -> bool:  # noqa: ARG002
+        return False
+
+    def sweep(self) -> None:
+        for folder, _, names in os.walk(self.url):
+            for name in names:
+                match = _LEFT_OVER.fullmatch(name)
+                if match and match[1] == _HOST and not is_alive(int(match[2])):
+                    with contextlib.suppress(OSError):  # another run may sweep, too
+                        Path(folder, name).unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def _written(self, path: str, pieces: Iterable[Buffer]) -> Iterator[tuple[Path, Path]]:
         final = Path(self.url, path)
-        temporary = final.with_name(f".{secrets.token_hex(8)}{_TEMPORARY}")
+        temporary = final.with_name(f".{secrets.token_hex(8)}-{_HOST}-{os.getpid()}{_TEMPORARY}")
         try:
             with _clear_errors(final):
                 _make_folder(final.parent)
                 file = temporary.open("xb", buffering=0)
             with file:
+                done = 0
                 for piece in pieces:
                     with _clear_errors(final):
-                        _write_all(file.fileno(), memoryview(piece))
+                        done += _write_all(file.fileno(), memoryview(piece), done)
                 with _clear_errors(final):
                     os.fsync(file.fileno())
             yield temporary, final
@@ -138,10 +166,20 @@ def _entry(path: str, status: os.stat_result) -> Entry:
     return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")
 
 
-def _write_all(fd: int, data: memoryview) -> None:
+def _write_all(fd: int, data: memoryview, at: int) -> int:
+    """Write, and have the disk begin with it: a flush that finds nothing left to write is several times as fast."""
     data = data.cast("B")
+    size = len(data)
     while data:
         data = data[os.write(fd, data) :]
+    if _write_behind is not None:
+        _write_behind(fd, ctypes.c_int64(at), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
+    return size
+
+
+_write_behind = getattr(ctypes.CDLL(None), "sync_file_range", None) if sys.platform == "linux" else None
+"""Advice: where it fails, the flush at the end does the work."""
+_SYNC_FILE_RANGE_WRITE = 2
 
 
 def _make_folder(folder: Path) -> None:

@@ -117,6 +117,17 @@ class RemoteStore:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
 
+    def free_bytes(self) -> None:
+        return None
+
+    def keeps_versions(self, path: str) -> bool:
+        client = self._client()
+        meta = self._ask("looking up", path, lambda: obstore().head(client, self._key(path)), lists=1)
+        return meta.get("version") not in (None, "null")
+
+    def sweep(self) -> None:
+        """Uploads in parts that were broken off are no objects; the bucket's own rules remove them."""
+
     def _put_parts(self, path: str, first: bytearray, rest: "_Body") -> Any:
         """In parts, of which a reader sees nothing before the last request."""
         client = self._client(_retries(self.options))

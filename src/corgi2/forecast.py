@@ -1,0 +1,90 @@
+"""What a shuffle will take, from a small sample: the memory of a block, the size of the mixed output.
+
+A fixed sample, spread evenly over the blocks: the same for the same source, so that plans do not depend on luck.
+Memory: one block.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from corgi2.block import Group, Indices, gather
+from corgi2.errors import ShardError
+from corgi2.index import Index
+from corgi2.plan import permutation
+from corgi2.source import Source
+
+SAMPLE_BLOCKS = 16
+_SOME_BYTES = 32_000_000
+"""Of all together, mixed and written to see how well they compress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The index with footprints to plan with, and the output's size over the input's."""
+
+    index: Index
+    growth: float
+
+
+def forecast(source: Source, index: Index, profile: str, skip_bad: bool = False, most: int = SAMPLE_BLOCKS) -> Forecast:
+    """Correct footprints that are estimates; predict the growth where the format compresses: mixing destroys what
+    order saved, with up to ``most`` blocks mixed."""
+    unsure = ~np.asarray(index.blocks.column("exact"))
+    if not unsure.any() and not source.format.compresses:
+        return Forecast(index, 1.0)
+    among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
+    picks = among[_spread(len(among), SAMPLE_BLOCKS)]
+    footprints, lengths = index.column("footprint").copy(), index.column("length")
+    estimated = measured = stored = records = 0
+    parts: list[pa.Table] = []
+    chosen = set(picks[_spread(len(picks), most)].tolist())
+    for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
+        try:
+            taste = source.format.taste(piece)
+        except ShardError:
+            if not skip_bad:
+                raise
+            continue
+        share = taste.stored_bytes / max(1, int(lengths[number]))
+        estimated += footprints[number] * share
+        measured += taste.group.footprint
+        stored += taste.stored_bytes
+        records += taste.group.records
+        if number in chosen:
+            parts.append(_some(taste.group, len(chosen)))
+        del taste
+        pa.default_memory_pool().release_unused()
+    if not parts:
+        return Forecast(index, 1.0)
+    footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
+    growth = _encoded(source, parts, profile) / (stored / records) if source.format.compresses else 1.0
+    return Forecast(replace(index, blocks=_with_footprints(index, footprints)), growth)
+
+
+def _spread(count: int, most: int) -> Indices:
+    """Numbers below ``count``, spread evenly."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
+def _with_footprints(index: Index, footprints: Indices) -> pa.Table:
+    place = index.blocks.schema.get_field_index("footprint")
+    return index.blocks.set_column(place, index.blocks.schema.field(place), pa.array(footprints))
+
+
+def _some(group: Group, share: int) -> pa.Table:
+    """One in ``share`` of a group's records at random, and no more than a few MB of them."""
+    most = _SOME_BYTES // share * group.records // max(1, group.footprint)
+    order = permutation(group.records, (0, group.records))[: max(1, min(most, group.records // share))]
+    return pa.concat_tables(gather(group, order)).combine_chunks()
+
+
+def _encoded(source: Source, parts: list[pa.Table], profile: str) -> float:
+    """Bytes a record, once the parts are mixed and written."""
+    mixed = Group(pa.concat_tables(parts).combine_chunks())
+    order = permutation(mixed.records, (1, mixed.records))
+    writing = source.format.write([gather(mixed, order)], profile)
+    size = sum(len(memoryview(piece).cast("B")) for piece in writing)
+    pa.default_memory_pool().release_unused()
+    return size / mixed.records

@@ -1,0 +1,156 @@
+"""What a shuffle keeps in its target, under ``.corgi2/c0/`` (in place: ``c1``, ``c2``, …, one a generation).
+
+    plan                    what to do; written once, first
+    source-3f2a…            the shards and blocks to read, as planned
+    lock                    who is at work: a courtesy, nothing rests on it
+    pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
+    pass-1/000007-002.tar   a block between two passes; deleted when it was consumed
+    done                    the sums of the whole; written last, after the index
+
+A group with a marker is done for ever. Whatever lacks one is made again, to the same bytes.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from corgi2.digest import Digest
+from corgi2.errors import SourceError, StoreError
+from corgi2.process import HOST, is_alive
+from corgi2.shard import Block
+from corgi2.source import DONE_NAME, PLAN_NAME, run_folder
+from corgi2.stores import Store, read_object
+
+
+@dataclass(frozen=True, slots=True)
+class NewShard:
+    """A shard that a group wrote."""
+
+    path: str
+    size: int
+    checksum: bytes
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a group read and wrote."""
+
+    group: int
+    input: Digest
+    output: Digest
+    shards: tuple[NewShard, ...]
+    skipped: tuple[str, ...] = ()
+    """The damage in shards that were left out."""
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self), indent=1, default=bytes.hex).encode()
+
+    @staticmethod
+    def decode(data: bytes | bytearray, name: str) -> "Marker":
+        try:
+            return _marker(json.loads(data))
+        except (ValueError, TypeError, KeyError) as error:
+            raise SourceError(f"{name}: the marker is damaged ({error}); delete it to make its group again") from error
+
+
+def _marker(fields: dict[str, Any]) -> Marker:
+    shards = tuple(
+        NewShard(
+            shard["path"],
+            shard["size"],
+            bytes.fromhex(shard["checksum"]),
+            tuple(Block(**block | {"checksum": bytes.fromhex(block["checksum"])}) for block in shard["blocks"]),
+        )
+        for shard in fields["shards"]
+    )
+    return Marker(
+        fields["group"], Digest(**fields["input"]), Digest(**fields["output"]), shards, tuple(fields["skipped"])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The files of one shuffle in its target."""
+
+    store: Store
+    generation: int
+
+    @property
+    def folder(self) -> str:
+        return run_folder(self.generation)
+
+    @property
+    def plan_path(self) -> str:
+        return f"{self.folder}/{PLAN_NAME}"
+
+    def source_path(self, sha256: str) -> str:
+        """Named by its content, so that two plans that are made at once do not meet."""
+        return f"{self.folder}/source-{sha256[:16]}"
+
+    @property
+    def done_path(self) -> str:
+        return f"{self.folder}/{DONE_NAME}"
+
+    @property
+    def lock_path(self) -> str:
+        return f"{self.folder}/lock"
+
+    def pass_folder(self, number: int) -> str:
+        return f"{self.folder}/pass-{number}"
+
+    def marker_path(self, number: int, group: int) -> str:
+        return f"{self.pass_folder(number)}/groups/{group:06d}"
+
+    def between(self, passes: int) -> list[str]:
+        """Blocks that lie between the passes."""
+        folders = [self.pass_folder(number) for number in range(1, passes)]
+        return [entry.path for folder in folders for entry in self.store.list(folder, levels=1)]
+
+    def marked(self, number: int, groups: int) -> list[int]:
+        """The groups of a pass that are done."""
+        there = {entry.path for entry in self.store.list(f"{self.pass_folder(number)}/groups")}
+        return [group for group in range(groups) if self.marker_path(number, group) in there]
+
+    def read_marker(self, number: int, group: int) -> Marker | None:
+        path = self.marker_path(number, group)
+        entry = self.store.head(path)
+        return Marker.decode(read_object(self.store, entry), f"{self.store.url}/{path}") if entry else None
+
+    def write_marker(self, number: int, marker: Marker, read_back: bool) -> None:
+        """``read_back`` where something will be deleted because the marker is there."""
+        self.store.publish(self.marker_path(number, marker.group), [marker.encode()])
+        if read_back and self.read_marker(number, marker.group) != marker:
+            path = self.marker_path(number, marker.group)
+            raise SourceError(f"{self.store.url}/{path}: is not what was written there; nothing was deleted")
+
+    @contextmanager
+    def lock(self) -> Iterator[str | None]:
+        """Say who is at work, as long as it lasts; who else seems to be. An interrupt does not wait for a store."""
+        other = self._other()
+        mine = {"host": HOST, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
+        self.store.publish(self.lock_path, [json.dumps(mine).encode()])
+        try:
+            yield other
+        except Exception:
+            self.store.delete(self.lock_path)
+            raise
+        else:
+            self.store.delete(self.lock_path)
+
+    def _other(self) -> str | None:
+        entry = self.store.head(self.lock_path)
+        if entry is None:
+            return None
+        try:
+            lock = json.loads(read_object(self.store, entry))
+            host, pid, since = str(lock["host"]), int(lock["pid"]), str(lock["since"])
+        except (StoreError, ValueError, KeyError, TypeError):
+            return None  # removed or written just now, or by a version to come; a courtesy may fail
+        if host == HOST and not is_alive(pid):
+            return None
+        return f"process {pid} on {host}, since {since}"

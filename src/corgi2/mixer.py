@@ -1,0 +1,327 @@
+"""One group: read its blocks side by side, shuffle, write the shards, slice by slice.
+
+Memory: the group, which fits the buffer; a slice for every shard that is being written, where the format can write
+slices, else a block; and what a store holds of an upload.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from corgi2.block import Arena, Group, Indices, gather
+from corgi2.digest import Digest, digest, hash_records
+from corgi2.errors import ShardError, SourceError
+from corgi2.journal import Marker, NewShard
+from corgi2.memory import release_unused
+from corgi2.plan import draws, keep_apart, permutation
+from corgi2.recipe import Recipe
+from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
+from corgi2.stage import RECORDS, Stage
+from corgi2.stores import Store
+
+TOLERANCE = 1.1
+"""A group may take so much more than the buffer before it is split: some footprints are estimates."""
+
+SLACK_BYTES = 8_000_000
+"""In the arena, for what is no record: a format's own description of its blocks."""
+_HASH_ROWS = 1 << 14
+_LAST_WORDS_SECONDS = 1.0
+"""How long threads may take to put things in order after an interrupt."""
+
+
+class Threads:
+    """Those that read, those that write, and one that waits for the shards of a group to arrive."""
+
+    def __init__(self, readers: int, writers: int) -> None:
+        self.readers, self.writers = ThreadPoolExecutor(readers), ThreadPoolExecutor(writers)
+        self.settler = ThreadPoolExecutor(1)
+        self.stop = threading.Event()
+        self._writing: set[Future[Any]] = set()
+
+    def __enter__(self) -> "Threads":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        for pool in (self.readers, self.writers, self.settler):
+            pool.shutdown(wait=not interrupted, cancel_futures=True)
+
+    @contextmanager
+    def stopping(self) -> Iterator[None]:
+        """Whatever ends this early stops all threads, at their next step. An interrupt waits a moment for what they
+        were writing to be put in order, and no longer."""
+        try:
+            yield
+        except BaseException as error:
+            self.stop.set()
+            wait(self._writing, None if isinstance(error, Exception) else _LAST_WORDS_SECONDS)
+            raise
+
+    def write(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        future = self.writers.submit(task, *arguments)
+        self._writing.add(future)
+        future.add_done_callback(self._writing.discard)
+        return future
+
+
+@dataclass(frozen=True, slots=True)
+class Mixer:
+    """Makes groups of one stage. ``path_of`` names the shards of a group."""
+
+    stage: Stage
+    target: Store
+    recipe: Recipe
+    path_of: Callable[[int, int], str]
+    arena: Arena
+    threads: Threads
+    advance: Callable[[int], object]
+
+    def start(self, group: int) -> "Mixing":
+        """Read a group and have it written. Returns as soon as its memory may be used again; the shards are on their
+        way to the store then."""
+        mixing = Mixing(self, group)
+        mixing.mix(self.stage.groups[group], list(range(self.stage.shards)))
+        return mixing
+
+
+@dataclass(slots=True)
+class Mixing:
+    """A group while it is made."""
+
+    mixer: Mixer
+    group: int
+    taken: Digest = field(default_factory=Digest)
+    skipped: list[str] = field(default_factory=list)
+    writing: "list[Future[tuple[Digest, NewShard]]]" = field(default_factory=list)
+
+    def finish(self) -> Marker:
+        """Wait for the shards; what was read and written."""
+        written = [future.result() for future in self.writing]
+        given = sum((part for part, _ in written), Digest())
+        if given != self.taken and not self.mixer.recipe.settings.with_replacement:
+            raise SourceError(
+                f"{self.mixer.target.url}: group {self.group}: read {self.taken}, but wrote {given}; the source is "
+                "untouched, the target is not finished. Please report this"
+            )
+        shards = tuple(shard for _, shard in written)
+        return Marker(self.group, self.taken, given, shards, tuple(self.skipped))
+
+    def mix(self, blocks: Indices, shards: list[int], at: int = 0) -> None:
+        """Write blocks as shards; in halves, where they turn out larger than planned."""
+        try:
+            part = self._read(blocks, at)
+        except MemoryError as error:
+            left, right = self._halves(blocks, error)
+            half = len(shards) // 2
+            if half:
+                self.mix(left, shards[:half], at)
+                self.mix(right, shards[half:], at + len(left))
+            else:
+                self._write_here(shards[0], self._in_turn(blocks, at))
+            return
+        if part is not None:
+            self._write(part, shards)
+
+    def _in_turn(self, blocks: Indices, at: int) -> Iterator[Iterable[pa.Table]]:
+        """The blocks of one shard that is mixed in parts, because all of it does not fit."""
+        try:
+            part = self._read(blocks, at)
+        except MemoryError as error:
+            left, right = self._halves(blocks, error)
+            yield from self._in_turn(left, at)
+            yield from self._in_turn(right, at + len(left))
+            return
+        if part is not None:
+            table = part.group.table
+            self.taken += _digest_of(table, _is_record(part.group), 0, table.num_rows)
+            yield from part.cut(part.order, self.mixer.stage.blocks)
+
+    def _halves(self, blocks: Indices, error: MemoryError) -> tuple[Indices, Indices]:
+        if len(blocks) == 1:
+            raise SourceError(f"{error}; give a larger --buffer") from error
+        return blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
+
+    def _read(self, blocks: Indices, at: int) -> "_Part | None":
+        """Blocks in memory, and the order in which to write them; None where nothing is left of them."""
+        recipe = self.mixer.recipe
+        unique, drawn = np.unique(blocks, return_inverse=True)
+        group = self._read_sound(unique if recipe.settings.with_replacement else blocks)
+        if group is None:
+            return None
+        if group.footprint > TOLERANCE * recipe.buffer_bytes:
+            raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {recipe.buffer_bytes}")
+        key = (recipe.settings.seed, self.mixer.stage.number, RECORDS, self.group, at)
+        if recipe.settings.with_replacement:
+            return _Part(group, _drawn_rows(group, drawn, key))
+        return _Part(group, permutation(group.records, key))
+
+    def _read_sound(self, blocks: Indices) -> Group | None:
+        """The blocks of sound shards, where damaged ones may be left out."""
+        mixer, stage = self.mixer, self.mixer.stage
+        while len(blocks):
+            mixer.arena.clear()
+            pieces = stage.index.pieces(stage.source, blocks.tolist())
+            watched = [
+                replace(piece, file=WatchedShard(piece.file, mixer.advance, mixer.threads.stop)) for piece in pieces
+            ]
+            try:
+                group = stage.source.format.read(watched, mixer.arena, mixer.threads.readers.map)
+                mixer.threads.readers.submit(release_unused)
+                return group
+            except ShardError as error:
+                if not mixer.recipe.settings.skip_bad:
+                    raise
+                self.skipped.append(str(error))
+                blocks = blocks[[piece.file.name != error.shard for piece in pieces]]
+        return None
+
+    def _write(self, part: "_Part", shards: list[int]) -> None:
+        """Have the shards written by threads; return when the group's memory is free."""
+        mixer, group = self.mixer, part.group
+        cuts = np.arange(1, len(shards)) * len(part.order) // len(shards)
+        order = part.order if group.keys is None else keep_apart(part.order, group.keys, cuts.tolist())
+        free = _Latch()
+        for shard, rows in zip(shards, np.split(order, cuts), strict=True):
+            if len(rows):
+                body = part.cut(rows, mixer.stage.blocks)
+                self.writing.append(mixer.threads.write(self._publish, shard, body, free.hold()))
+        bounds, counts = np.linspace(0, group.table.num_rows, 5).astype(int).tolist(), _is_record(group)
+        hashing = [
+            mixer.threads.readers.submit(_digest_of, group.table, counts, start, stop)
+            for start, stop in pairwise(bounds)
+        ]
+        self.taken += sum((future.result() for future in hashing), Digest())
+        free.wait()
+        for future in self.writing:
+            if future.done():
+                future.result()
+
+    def _write_here(self, shard: int, body: Iterator[Iterable[pa.Table]]) -> None:
+        """In this thread, because the body reads, and readers must not wait for each other."""
+        done: Future[tuple[Digest, NewShard]] = Future()
+        done.set_result(self._publish(shard, body, lambda: None))
+        self.writing.append(done)
+
+    def _publish(
+        self, shard: int, blocks: Iterable[Iterable[pa.Table]], release: Callable[[], None]
+    ) -> tuple[Digest, NewShard]:
+        mixer, tally = self.mixer, _Tally()
+        path = mixer.path_of(self.group, shard)
+        writing = mixer.stage.source.format.write(map(tally.of, blocks), mixer.recipe.profile)
+        body = _Body(writing, mixer.threads.stop, release)
+        try:
+            entry = mixer.target.publish(path, body)
+        finally:
+            release()
+            release_unused()
+        return tally.total, NewShard(path, entry.size, body.checksum.digest(), body.blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Records in memory, and the order in which they will be written."""
+
+    group: Group
+    order: Indices
+
+    def cut(self, rows: Indices, blocks: int) -> Iterator[Iterable[pa.Table]]:
+        """Some of the records as blocks of nearly equal counts, none empty."""
+        for part in np.array_split(rows, min(blocks, len(rows))):
+            yield gather(self.group, part)
+
+
+def _drawn_rows(group: Group, drawn: Indices, key: Sequence[int]) -> Indices:
+    """As many records as the drawn blocks hold, each drawn from all of them; a block drawn twice counts twice."""
+    ends = np.cumsum(group.counts)
+    rows = np.concatenate([np.arange(ends[block] - group.counts[block], ends[block]) for block in drawn.tolist()])
+    chosen: Indices = rows[draws(len(rows), len(rows), key)]
+    return chosen
+
+
+class _Latch:
+    """Waits until everybody who holds it has let go."""
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._changed = threading.Condition()
+
+    def hold(self) -> Callable[[], None]:
+        """A function that lets go; calling it twice does no harm."""
+        with self._changed:
+            self._held += 1
+        released = threading.Lock()
+
+        def release() -> None:
+            if released.acquire(blocking=False):
+                with self._changed:
+                    self._held -= 1
+                    self._changed.notify_all()
+
+        return release
+
+    def wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._held == 0)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The digest of tables as they pass."""
+
+    total: Digest = field(default_factory=Digest)
+
+    def of(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            self.total += digest(table)
+            yield table
+
+
+class _Body:
+    """The bytes of a shard; once they have passed, its blocks and its checksum."""
+
+    def __init__(self, writing: Writing, stop: threading.Event, release: Callable[[], None]) -> None:
+        self._writing, self._stop, self._release = writing, stop, release
+        self.blocks: tuple[Block, ...] = ()
+        self.checksum = Checksum()
+
+    def __iter__(self) -> Iterator[Buffer]:
+        self.blocks = yield from self._pieces()
+        self._release()
+
+    def _pieces(self) -> Any:
+        while True:
+            if self._stop.is_set():
+                raise InterruptedError("the shuffle was stopped")
+            try:
+                piece = next(self._writing)
+            except StopIteration as end:
+                return end.value
+            self.checksum.update(piece)
+            yield piece
+
+
+def _is_record(group: Group) -> npt.NDArray[np.bool_]:
+    """Which rows of a group's table are records."""
+    counts = np.full(group.table.num_rows, group.rows is None)
+    if group.rows is not None:
+        counts[group.rows] = True
+    return counts
+
+
+def _digest_of(table: pa.Table, counts: npt.NDArray[np.bool_], first: int, last: int) -> Digest:
+    """The digest of a range of rows; those that are no records do not count."""
+    total = Digest()
+    for start in range(first, last, _HASH_ROWS):
+        stop = min(last, start + _HASH_ROWS)
+        lanes = hash_records(table.slice(start, stop - start))[:, counts[start:stop]]
+        low, high = lanes.sum(axis=1, dtype=np.uint64)
+        total += Digest(lanes.shape[1], int(low), int(high))
+    return total

@@ -1,0 +1,89 @@
+"""The blocks to plan with: from the listing, or from the index or the footers where there are any. A scan is the last
+resort, and is announced."""
+
+import logging
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from corgi2.errors import DamageError
+from corgi2.forecast import forecast
+from corgi2.index import SCAN_THREADS, Index, merge, open_index, sketch_source, survey_source, whole_shards
+from corgi2.recipe import Settings
+from corgi2.shard import BLOCK_BYTES
+from corgi2.sizes import format_size, plural
+from corgi2.source import Source
+
+_log = logging.getLogger("corgi2")
+
+_BLOCKS_AT_LEAST = 8
+"""A shard that is too large is cut into blocks of which the buffer holds so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The shards and blocks to plan with."""
+
+    source: Source
+    index: Index
+    growth: float
+    skipped: tuple[str, ...]
+
+
+def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str) -> Outline:
+    index, skipped = _blocks(source, settings)
+    source = replace(source, entries=tuple(index.entries))
+    if settings.in_place or settings.skip_bad:
+        index = whole_shards(index)
+    blocks = index.blocks.num_rows
+    n = (
+        blocks
+        if settings.passes > 1
+        else min(settings.buffer_blocks or blocks, blocks * buffer_bytes // index.footprint)
+    )
+    guess = forecast(source, index, profile, settings.skip_bad, max(1, n))
+    index = guess.index
+    if not (settings.in_place or settings.skip_bad):
+        index = _cut_large(source, index, buffer_bytes)
+    return Outline(source, index, guess.growth, skipped)
+
+
+def _blocks(source: Source, settings: Settings) -> tuple[Index, tuple[str, ...]]:
+    """From the index, the footers, the listing, or, if there is no other way, a scan."""
+    index = open_index(source)
+    if index is not None:
+        return index, ()
+    needs_counts = settings.shard_records is not None and settings.passes == 1
+    if not source.format.has_footer and not needs_counts:
+        return sketch_source(source), ()
+    if not source.format.has_footer:
+        size = format_size(sum(entry.size for entry in source.entries))
+        _log.warning("--shard-records has to count the records first: scanning %s (corgi2 index would keep it)", size)
+    survey = survey_source(source)
+    if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
+        raise DamageError(survey.damage)
+    return survey.index, tuple(map(str, survey.damage))
+
+
+def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
+    """Shards that do not fit the buffer, cut into blocks, where the format can be read in parts."""
+    whole = (index.column("start") == 0) & (
+        index.column("length") == np.asarray(index.shards["size"])[index.column("shard")]
+    )
+    large = index.column("shard")[whole & (index.column("footprint") > buffer_bytes)]
+    if not len(large) or not source.format.has_ranges or source.format.has_footer:
+        return index
+    part = replace(source, entries=tuple(source.entries[int(number)] for number in large))
+    size = format_size(sum(entry.size for entry in part.entries))
+    _log.warning(
+        "%s of more than the buffer's %s, to be read in parts: scanning %s first",
+        plural(len(large), "shard"),
+        format_size(buffer_bytes),
+        size,
+    )
+    block_bytes = max(1, min(BLOCK_BYTES, buffer_bytes // _BLOCKS_AT_LEAST))
+    threads = max(1, min(SCAN_THREADS, buffer_bytes // BLOCK_BYTES))
+    survey = survey_source(part, block_bytes, threads=threads)
+    if survey.damage:
+        raise DamageError(survey.damage)
+    return merge(index, replace(survey.index, block_bytes=index.block_bytes))

@@ -1,0 +1,152 @@
+"""One pass of a shuffle as plain data: what to read, in which groups, and how many shards and blocks each writes.
+
+The first pass is planned from the source, every later one from the markers of the pass before, so that a plan is a
+function of the recipe and of the records alone. No I/O here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from corgi2.block import Indices
+from corgi2.errors import SourceError
+from corgi2.index import Index, make_index
+from corgi2.journal import Marker, NewShard
+from corgi2.plan import cut_evenly, cut_groups, draw_groups
+from corgi2.recipe import Recipe
+from corgi2.shard import BLOCK_BYTES, Block, Scan
+from corgi2.sizes import format_size
+from corgi2.source import Source
+from corgi2.stores import Entry, Store
+
+_SMALL_BLOCK_BYTES, _BLOCK_SHARE = 1_000_000, 32
+BLOCKS, RECORDS = 0, 1
+"""What a permutation is of: the last part but the group of its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pass. Every group writes ``shards`` shards of ``blocks`` blocks each."""
+
+    number: int
+    source: Source
+    index: Index
+    groups: list[Indices] = field(repr=False)
+    lineage: list[list[int]] = field(repr=False)
+    """What the index will say of the blocks that each group writes."""
+    shards: int
+    blocks: int
+    is_last: bool
+    consumes: bool
+    """Whether what a group has read is deleted once its marker is there."""
+
+    @property
+    def n(self) -> int:
+        return max(map(len, self.groups))
+
+
+def first_stage(source: Source, index: Index, recipe: Recipe) -> Stage:
+    return _stage(1, source, index, recipe, None)
+
+
+def next_stage(before: Stage, markers: Sequence[Marker], recipe: Recipe, store: Store) -> Stage:
+    """The pass over what the pass before has written."""
+    shards = sorted(
+        ((shard, before.lineage[marker.group]) for marker in markers for shard in marker.shards),
+        key=lambda pair: pair[0].path,
+    )
+    scans = [(Entry(shard.path, shard.size, shard.checksum.hex()), Scan((_whole(shard),))) for shard, _ in shards]
+    lineage = [numbers for _, numbers in shards]
+    index = make_index(recipe.suffix, BLOCK_BYTES, scans, lineage)
+    source = Source(store, tuple(entry for entry, _ in scans), before.source.format)
+    return _stage(before.number + 1, source, index, recipe, np.array(lineage, np.int64))
+
+
+def _whole(shard: NewShard) -> Block:
+    """What lies between two passes is read whole: a footer comes with it."""
+    (block,) = shard.blocks
+    return replace(block, start=0, length=shard.size, checksum=shard.checksum)
+
+
+def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: Indices | None) -> Stage:
+    groups = _groups(number, index, recipe, lineage, _capacity(source, index, recipe.buffer_bytes))
+    is_last = number == recipe.settings.passes
+    shards, blocks = _counts(index, recipe, len(groups), source, is_last)
+    return Stage(
+        number,
+        source,
+        index,
+        groups,
+        _lineage(groups, lineage),
+        shards,
+        blocks,
+        is_last,
+        consumes=recipe.settings.in_place or number > 1,
+    )
+
+
+def _capacity(source: Source, index: Index, buffer_bytes: int) -> int:
+    """What a group may take: the buffer, less a block where blocks are decoded on their way into it."""
+    largest = int(index.column("footprint").max())
+    if not source.format.writes_blocks or largest > buffer_bytes:
+        return buffer_bytes
+    return max(largest, buffer_bytes - largest)
+
+
+def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, capacity: int) -> list[Indices]:
+    settings = recipe.settings
+    footprints, most = index.column("footprint"), settings.buffer_blocks
+    key = (settings.seed, number, BLOCKS)
+    try:
+        if settings.with_replacement:
+            groups = draw_groups(footprints, capacity, key, most)
+        elif lineage is None:
+            groups = cut_groups(footprints, capacity, key, most)
+        else:
+            groups = cut_evenly(footprints, lineage, capacity, key, most)
+    except ValueError as error:
+        raise SourceError(f"{recipe.source}: {error}; {_way_out(int(footprints.max()))}") from error
+    if most is not None and number == 1 and len(groups) > -(-len(footprints) // most):
+        enough = int(np.sort(footprints)[-most:].sum())
+        raise SourceError(
+            f"{recipe.source}: {most} blocks take up to {format_size(enough)} in memory, more than the buffer of "
+            f"{format_size(recipe.buffer_bytes)}; {_way_out(enough + int(footprints.max()))}"
+        )
+    return groups
+
+
+def _way_out(enough: int) -> str:
+    return f"--buffer {-(-enough // 1_000_000)}MB would do"
+
+
+def _counts(index: Index, recipe: Recipe, groups: int, source: Source, is_last: bool) -> tuple[int, int]:
+    """Shards a group, and blocks a shard: at least as many blocks as were read, of about `BLOCK_BYTES` at the most, and
+    of no more than a 32nd of the buffer, because some formats write whole blocks."""
+    settings = recipe.settings
+    largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, recipe.buffer_bytes // _BLOCK_SHARE))
+    same, small = index.blocks.num_rows / groups, index.footprint / (groups * largest)
+    if not is_last:
+        return max(1, round(same), -int(-small // 1)), 1
+    total: float = recipe.shards
+    if settings.shard_records is not None:
+        total = index.records / settings.shard_records
+    elif settings.shard_bytes is not None:
+        total = index.bytes * (recipe.growth if recipe.settings.passes == 1 else 1) / settings.shard_bytes
+    shards = max(1, round(total / groups))
+    if not source.format.has_ranges:
+        return shards, 1
+    kept = 0 if settings.shard_records or settings.shard_bytes else round(same / shards)
+    return shards, max(1, kept, -int(-small / shards // 1))
+
+
+def _lineage(groups: list[Indices], lineage: Indices | None) -> list[list[int]]:
+    """A number for every pass: equal where groups take from the same groups of that pass; the group's own is last."""
+    if lineage is None:
+        return [[number] for number in range(len(groups))]
+    seen: list[dict[bytes, int]] = [{} for _ in range(lineage.shape[1])]
+    found = []
+    for number, group in enumerate(groups):
+        sets = [np.unique(lineage[group, level]).tobytes() for level in range(lineage.shape[1])]
+        found.append([ids.setdefault(members, len(ids)) for ids, members in zip(seen, sets, strict=True)] + [number])
+    return found

@@ -1,0 +1,261 @@
+"""Shuffles that die, or fail, at a chosen call of the operating system.
+
+As a program (``python -m tests.faults``) it kills real processes by SIGKILL, one for each moment, and has others go on.
+It forks them, and never shuffles itself: a process that has begun threads of pyarrow must not fork.
+"""
+
+import gc
+import importlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tarfile
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from corgi2.offline import Report, shuffle
+from tests.test_offline import DyingError, content, write_source
+
+CALLS = ("mkdir", "write", "fsync", "replace", "link", "unlink", "preadv")
+"""What a local store asks of the operating system, by the names in ``os``, where pathlib finds them, too."""
+
+Strike = Callable[[str, Callable[[], Any], tuple[Any, ...]], Any]
+"""Gets the name of a call, the call itself, and its arguments; gives what it is to return, or raises."""
+
+_CHILD_SECONDS = 60
+_CALLS_BETWEEN = 60
+"""A run that goes on dies again within so many calls."""
+_MODULES = ("numpy.random", "pandas", "pyarrow.compute", "pyarrow.pandas_compat")
+"""What a shuffle loads late. Loaded before a fork it is loaded once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A small shuffle: of ``in`` to ``out``, or of ``out`` in place, which begins as a copy of ``in``."""
+
+    root: Path
+    suffix: str = ".jsonl"
+    in_place: bool = False
+    passes: int = 1
+    workers: int = 2
+    shards: int = 6
+
+    @property
+    def source(self) -> Path:
+        return self.root / "in"
+
+    @property
+    def target(self) -> Path:
+        return self.root / "out"
+
+    def prepare(self) -> None:
+        write_source(self.source, self.suffix, [20] * self.shards)
+
+    def reset(self) -> None:
+        """As it was before the first run. Plans hold paths and times, so the copy has the same of both."""
+        shutil.rmtree(self.target, ignore_errors=True)
+        if self.in_place:
+            shutil.copytree(self.source, self.target)
+
+    def run(self) -> Report:
+        places = (self.target,) if self.in_place else (self.source, self.target)
+        return shuffle(*places, in_place=self.in_place, buffer_blocks=2, passes=self.passes, workers=self.workers)
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.target / ".corgi2" / f"c{int(self.in_place)}" / "done").exists()
+
+    def leftovers(self) -> list[str]:
+        """What was being written when a process died."""
+        return [str(path) for path in self.target.rglob("*.corgi2-tmp")]
+
+    def as_argument(self, **options: int) -> str:
+        return json.dumps({"case": asdict(self) | {"root": str(self.root)}, **options})
+
+
+def records(folder: Path) -> Counter[str]:
+    """The records of all shards in a folder."""
+    return sum(map(_records, folder.glob("data-*")), Counter())
+
+
+def _records(path: Path) -> Counter[str]:
+    """By readers that are not ours. All records of `write_source` differ."""
+    if path.suffix == ".jsonl":
+        return Counter(json.loads(line)["t"] for line in path.read_text().splitlines())
+    with tarfile.open(path) as archive:
+        files = [archive.extractfile(member) for member in archive]
+        return Counter(file.read().decode() for file in files if file)
+
+
+def surviving(case: Case) -> Counter[str]:
+    """The records that a shuffle in place still has, wherever it was stopped: those of shards that a marker names, and
+    those of older shards, but for shards that wait to be deleted, because all of their records are in newer ones."""
+    found: Counter[str] = Counter()
+    for level in reversed(_levels(case)):
+        newer = found.copy()
+        for shard in (_records(path) for path in level if path.exists()):
+            if not shard <= newer:
+                found += shard
+    return found
+
+
+def _levels(case: Case) -> list[list[Path]]:
+    """The shards that there were first, and those that the markers of each pass name."""
+    levels = [[case.target / path.name for path in case.source.iterdir()]]
+    for number in range(1, case.passes + 1):
+        markers = (case.target / ".corgi2" / "c1" / f"pass-{number}" / "groups").glob("[0-9]*")
+        shards = [shard for marker in markers for shard in json.loads(marker.read_text())["shards"]]
+        levels.append([case.target / shard["path"] for shard in shards])
+    return levels
+
+
+@contextmanager
+def striking(strike: Strike) -> Iterator[None]:
+    """Have every one of `CALLS` go through ``strike``."""
+    real = {name: getattr(os, name) for name in CALLS}
+    for name, call in real.items():
+        setattr(os, name, _struck(strike, name, call))
+    try:
+        yield
+    finally:
+        for name, call in real.items():
+            setattr(os, name, call)
+
+
+def _struck(strike: Strike, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments, **options: strike(name, lambda: call(*arguments, **options), arguments)
+
+
+class Meeting:
+    """At one call of a run, a second one begins and comes so many calls far, while all threads of the first wait."""
+
+    def __init__(self, case: Case, moment: int, length: int) -> None:
+        self._case, self._moment, self._length = case, moment, length
+        self._calls, self._others = itertools.count(), itertools.count()
+        self._first: set[int | None] = set()
+        self._over = threading.Event()
+        self.has_begun = self.is_late = False
+
+    def __call__(self, _name: str, call: Callable[[], Any], _arguments: tuple[Any, ...]) -> Any:
+        if self.has_begun and not self._over.is_set():
+            if threading.get_ident() in self._first:
+                self._over.wait(_CHILD_SECONDS)
+            elif next(self._others) >= self._length:
+                raise DyingError
+        elif not self.has_begun and next(self._calls) == self._moment:
+            self._meet()
+        return call()
+
+    def _meet(self) -> None:
+        self._first = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        self.has_begun, self.is_late = True, self._case.is_finished
+        try:
+            self._case.run()
+        except DyingError:
+            pass
+        finally:
+            self._over.set()
+
+
+def _dying(moment: int) -> Strike:
+    """Even moments lie before a call, odd ones behind it."""
+    calls = itertools.count()
+
+    def strike(_name: str, call: Callable[[], Any], _arguments: tuple[Any, ...]) -> Any:
+        number = next(calls)
+        if 2 * number == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            return call()
+        finally:  # some calls may fail, such as to remove what was renamed
+            if 2 * number + 1 == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return strike
+
+
+def _forked(work: Callable[[], object]) -> int:
+    """The exit code of a process that does some work: minus the signal, if one has killed it."""
+    pid = os.fork()
+    if not pid:
+        signal.alarm(_CHILD_SECONDS)
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _is_killed(case: Case, moment: int) -> bool:
+    """Whether a run was killed at a moment; False if it was finished before."""
+
+    def work() -> None:
+        with striking(_dying(moment)):
+            case.run()
+
+    code = _forked(work)
+    assert code in (0, -signal.SIGKILL), f"moment {moment}: exit code {code}"
+    return code != 0
+
+
+def _undisturbed(case: Case) -> dict[str, bytes]:
+    case.reset()
+    assert _forked(case.run) == 0
+    return content(case.target)
+
+
+def kill_everywhere(case: Case, stride: int, deaths: int) -> list[int]:
+    """Kill runs at one moment after the other, some again and again, and have them finished; how often each died."""
+    expected, everything, chance = _undisturbed(case), records(case.source), random.Random(0)
+    kills: list[int] = []
+    for moment in itertools.count(0, stride):
+        case.reset()
+        killed = [_is_killed(case, moment)]
+        while len(killed) < deaths and killed[-1] and not case.is_finished:
+            killed.append(_is_killed(case, chance.randrange(2 * _CALLS_BETWEEN)))
+        if not killed[0]:
+            return kills
+        if case.in_place:
+            assert surviving(case) == everything, f"killed at {moment}, records are lost or doubled"
+        _go_on(case)
+        assert content(case.target) == expected, f"killed at {moment}, it ends otherwise"
+        kills.append(sum(killed))
+    raise AssertionError("unreachable")
+
+
+def _go_on(case: Case) -> None:
+    if case.in_place and case.is_finished:  # all that was left was to say so; the same command would begin anew
+        return
+    assert _forked(case.run) == 0, "it does not go on"
+    assert case.leftovers() == []
+
+
+def _no_flush(fd: Any) -> None:
+    """The system survives whatever is killed here, and what it was told with it."""
+
+
+def main() -> None:
+    request = json.loads(sys.argv[1])
+    fields = request.pop("case")
+    for name in _MODULES:
+        importlib.import_module(name)
+    gc.freeze()  # children share what they never touch
+    gc.disable()
+    os.fsync = _no_flush
+    print(json.dumps(kill_everywhere(Case(**fields | {"root": Path(fields["root"])}), **request)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""In place: the same, without a second copy; what cannot be undone is not begun."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corgi2.errors import SourceError, StoreError
+from corgi2.index import open_index
+from corgi2.journal import Journal
+from corgi2.offline import shuffle
+from corgi2.source import find_source
+from corgi2.stores.local import LocalStore
+from corgi2.verdict import verify
+from tests.conftest import S3
+from tests.test_offline import SUFFIXES, content, write_source
+
+
+def _source(root: Path, suffix: str = ".jsonl", shards: int = 8) -> tuple[Path, Path]:
+    """A folder to shuffle, and a copy to compare with."""
+    write_source(root / "data", suffix, [20] * shards)
+    shutil.copytree(root / "data", root / "copy")
+    return root / "data", root / "copy"
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_old_shards_are_replaced_and_every_generation_has_its_own_names(suffix: str, tmp_path: Path) -> None:
+    data, copy = _source(tmp_path, suffix)
+    for generation in (1, 2, 3):
+        report = shuffle(data, in_place=True, buffer_blocks=3, seed=generation)
+        assert report.groups == 3
+        assert _names(data) == [f"data-c{generation}-{number:06d}{suffix}" for number in range(report.shards)]
+        assert verify(copy, data).same
+        assert verify(data).same
+        assert verify(data, quick=True).same
+        assert open_index(find_source(data)) is not None
+
+
+def test_no_old_shard_is_deleted_before_its_groups_marker_was_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, _ = _source(tmp_path)
+    marked: list[set[str]] = []
+    read_back: set[str] = set()
+    real_read, real_delete = LocalStore.readinto, LocalStore.delete
+
+    def readinto(self: LocalStore, path: str, start: int, buffer: memoryview) -> None:
+        real_read(self, path, start, buffer)
+        if "/groups/" in path:
+            read_back.add(path)
+
+    def delete(self: LocalStore, path: str) -> None:
+        if path.endswith(".jsonl"):
+            marked.append(set(read_back))
+        real_delete(self, path)
+
+    monkeypatch.setattr(LocalStore, "readinto", readinto)
+    monkeypatch.setattr(LocalStore, "delete", delete)
+    shuffle(data, in_place=True, buffer_blocks=4)
+    assert [len(paths) for paths in marked] == [1] * 4 + [2] * 4
+
+
+def test_a_marker_that_reads_back_otherwise_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, copy = _source(tmp_path)
+    monkeypatch.setattr(Journal, "read_marker", lambda *_: None)
+    with pytest.raises(SourceError, match="is not what was written there; nothing was deleted"):
+        shuffle(data, in_place=True, buffer_blocks=4)
+    assert set(_names(copy)) <= set(_names(data))
+
+
+def test_extra_storage_is_the_groups_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = _source(tmp_path, shards=20)
+    before = sum(path.stat().st_size for path in data.glob("*.jsonl"))
+    most = 0
+    real = Journal.write_marker
+
+    def noted(*arguments: Any, **options: Any) -> None:
+        nonlocal most
+        most = max(most, sum(path.stat().st_size for path in data.glob("*.jsonl")))
+        real(*arguments, **options)
+
+    monkeypatch.setattr(Journal, "write_marker", noted)
+    shuffle(data, in_place=True, buffer_blocks=2)
+    assert before < most <= before * 1.25  # 2 of 20 in a group, and the next group on its way
+
+
+def test_a_glob_leaves_other_shards_alone_and_its_index_knows_both(tmp_path: Path) -> None:
+    data, copy = _source(tmp_path)
+    (data / "extra-0.jsonl").write_text('{"t": 1}\n' * 3)
+    shuffle(f"{data}/data-*.jsonl", in_place=True, buffer_blocks=4)
+    assert verify(copy, f"{data}/data-*.jsonl").same
+    assert (data / "extra-0.jsonl").read_text() == '{"t": 1}\n' * 3
+    shuffle(f"{data}/extra-*.jsonl", in_place=True)
+    assert _names(data)[-1] == "extra-c2-000000.jsonl"
+    assert open_index(find_source(data)) is not None
+    assert verify(f"{data}/data-*.jsonl").same
+
+
+def _refusal(*arguments: Any, **options: Any) -> str:
+    with pytest.raises((SourceError, ValueError)) as caught:
+        shuffle(*arguments, in_place=True, **options)
+    return str(caught.value)
+
+
+def test_what_cannot_be_done_in_place_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
+    data, _ = _source(tmp_path)
+    before = content(data)
+    ranged = f"{data}/data-{{0000..0007}}.jsonl"
+    assert "data-c1-000000.jsonl, which does not match what you named" in _refusal(ranged)
+    assert "does not match what you named" in _refusal(data / "data-0000.jsonl")
+    assert "do not go together: it would drop about half" in _refusal(data, with_replacement=True)
+    assert "do not go together: what is left out would be deleted" in _refusal(data, skip_bad=True)
+    assert "--in-place has no target" in _refusal(data, tmp_path / "out")
+    assert "--restart would lose" in _refusal(data, restart=True)
+    assert content(data) == before
+
+
+@pytest.mark.parametrize("name", ["index.json", "data-0003.idx", "data-0003.jsonl.idx", "data-0000_stats.json"])
+def test_a_foreign_index_that_would_go_stale_is_refused(name: str, tmp_path: Path) -> None:
+    data, _ = _source(tmp_path)
+    (data / name).write_text("{}")
+    before = content(data)
+    assert f"{name}: looks like an index of the shards, which would go stale" in _refusal(data)
+    assert content(data) == before
+
+
+def test_a_readme_stays_where_it_is(tmp_path: Path) -> None:
+    data, _ = _source(tmp_path)
+    (data / "README.md").write_text("mine")
+    shuffle(data, in_place=True)
+    assert (data / "README.md").read_text() == "mine"
+
+
+def test_an_unfinished_one_goes_on_with_its_own_plan_and_refuses_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, copy = _source(tmp_path)
+    real, calls = LocalStore.delete, iter(range(100))
+
+    def full(self: LocalStore, path: str) -> None:
+        if next(calls) == 3:
+            raise StoreError("the disk is gone")
+        real(self, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "delete", full)
+        with pytest.raises(StoreError, match="the disk is gone"):
+            shuffle(data, in_place=True, buffer_blocks=2)
+    with pytest.raises(SourceError, match="is not finished; give its command again"):
+        find_source(data)
+    assert "with --seed 0, not --seed 4" in _refusal(data, buffer_blocks=2, seed=4)
+    (data / "data-9999.jsonl").write_text('{"t": "new"}\n')
+    assert "data-9999.jsonl: is new since the shuffle in place began" in _refusal(data, buffer_blocks=2)
+    (data / "data-9999.jsonl").unlink()
+    left = sorted(data.glob("data-0*.jsonl"))[-1]
+    text = left.read_text()
+    left.write_text(text + '{"t": "more"}\n')
+    assert f"{left.name}: has changed since the shuffle in place began" in _refusal(data, buffer_blocks=2)
+    shutil.copy2(copy / left.name, left)
+    shuffle(data, in_place=True, buffer_blocks=2)
+    assert verify(copy, data).same
+    assert verify(data).same
+
+
+def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(
+    s3: S3, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, copy = _source(tmp_path, ".tar")
+    store = s3.store()
+    for path in sorted(copy.iterdir()):
+        store.publish(path.name, [path.read_bytes()])
+    options: dict[str, Any] = {"in_place": True, "buffer_blocks": 3}
+    shuffle(data, **options)
+    with caplog.at_level(logging.WARNING, "corgi2"):
+        shuffle(s3.url, **options, storage_options=s3.options)
+    assert "keeps old versions" not in caplog.text
+    for path in data.glob("*.tar"):
+        entry = store.head(path.name)
+        assert entry is not None
+        body = bytearray(entry.size)
+        store.readinto(path.name, 0, memoryview(body))
+        assert bytes(body) == path.read_bytes()
+    assert verify(copy, s3.url, target_options=s3.options).same
+    assert verify(s3.url, storage_options=s3.options).same
+    s3.keep_versions()
+    with caplog.at_level(logging.WARNING, "corgi2"):
+        shuffle(s3.url, **options, storage_options=s3.options)
+    assert "keeps old versions of what is deleted: in place frees nothing there" in caplog.text
+    assert verify(copy, s3.url, target_options=s3.options).same

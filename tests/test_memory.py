@@ -1,0 +1,94 @@
+"""Memory that is promised in bytes is kept in bytes: 1.15 × buffer + 200 MB, all included, whatever the format."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+BUFFER = 200_000_000
+SHARDS, SHARD_BYTES = 10, 40_000_000
+
+_RUN = """
+import sys
+from pathlib import Path
+import corgi2
+
+report = corgi2.shuffle(sys.argv[1], sys.argv[2], buffer=int(sys.argv[3]), passes=int(sys.argv[4]))
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(report.groups, int(peak.split()[1]) * 1024)
+"""
+
+
+def _tar(size: int) -> Callable[[np.random.Generator], bytes]:
+    def make(rng: np.random.Generator) -> bytes:
+        sink = io.BytesIO()
+        with tarfile.open(fileobj=sink, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for number in range(SHARD_BYTES // 8 // (512 + -(-size // 512) * 512)):
+                member = tarfile.TarInfo(f"{number:06d}.bin")
+                member.size = size
+                archive.addfile(member, io.BytesIO(rng.bytes(size)))
+            end = archive.offset
+        return sink.getvalue()[:end] * 8 + bytes(1024)
+
+    return make
+
+
+def _lines(size: int, codec: str | None = None) -> Callable[[np.random.Generator], bytes]:
+    def make(rng: np.random.Generator) -> bytes:
+        text = rng.bytes(SHARD_BYTES // 16).hex()
+        lines = [f'{{"t": "{text[at : at + size]}"}}\n' for at in range(0, len(text), size)]
+        data = "".join(lines * 8).encode()
+        return bytes(pa.Codec(codec).compress(data)) if codec else data
+
+    return make
+
+
+def _rows(rng: np.random.Generator) -> bytes:
+    rows = SHARD_BYTES // 320 // 8 * 8
+    texts = [rng.bytes(145).hex() for _ in range(rows // 8)] * 8
+    table = pa.table({"id": rng.integers(0, 1 << 40, rows), "value": rng.random(rows), "text": texts})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=rows // 2)
+    return bytes(sink.getvalue())
+
+
+def _columns(rng: np.random.Generator) -> bytes:
+    rows = SHARD_BYTES // 200
+    sink = pa.BufferOutputStream()
+    table = pa.table({f"c{number}": rng.random(rows).astype(np.float32) for number in range(50)})
+    pq.write_table(table, sink, row_group_size=rows // 4, use_dictionary=False)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@pytest.mark.parametrize(
+    ("suffix", "make", "passes"),
+    [
+        (".tar", _tar(3000), 1),
+        (".tar", _tar(100), 2),
+        (".jsonl", _lines(50), 1),
+        (".jsonl.zst", _lines(500, "zstd"), 1),
+        (".parquet", _rows, 2),
+        (".parquet", _columns, 1),
+    ],
+    ids=["tar", "tar-small", "lines-small", "lines-zstd", "parquet-text", "parquet-wide"],
+)
+def test_a_shuffle_stays_within_its_buffer(
+    suffix: str, make: Callable[[np.random.Generator], bytes], passes: int, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(SHARDS):
+        (tmp_path / "in" / f"data-{shard:03d}{suffix}").write_bytes(make(np.random.default_rng(shard)))
+    command = [sys.executable, "-c", _RUN, str(tmp_path / "in"), str(tmp_path / "out"), str(BUFFER), str(passes)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    groups, peak = map(int, done.stdout.split())
+    assert groups > passes
+    assert peak <= 1.15 * BUFFER + 200_000_000, f"{peak / 1e6:.0f} MB"

@@ -1,0 +1,194 @@
+"""Every variant of the shuffle keeps every record, and says the truth about where it came from."""
+
+import hashlib
+import itertools
+import json
+import re
+import tarfile
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corgi2.block import Arena, gather
+from corgi2.index import index_source, open_index
+from corgi2.journal import Journal
+from corgi2.offline import shuffle
+from corgi2.source import find_source
+from corgi2.stores import open_store
+from corgi2.verdict import verify
+from tests.test_offline import SUFFIXES, content, write_source
+
+_ORIGIN = re.compile(r"(\d+) (\d+) x*")
+
+
+def _blocks(folder: Path) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    """Each block's lineage, and its records as (source shard, number)."""
+    source = find_source(folder)
+    index = open_index(source)
+    assert index is not None
+    lineage = index.blocks.column("lineage").to_pylist()
+    found = []
+    for numbers, piece in zip(lineage, index.pieces(source, range(len(lineage))), strict=True):
+        group = source.format.read([piece], Arena(1 << 22))
+        samples = [
+            sample for table in gather(group, np.arange(group.records)) for sample in source.format.samples(table, "")
+        ]
+        texts = [sample.get("txt", sample.get("t")) for sample in samples]
+        words = [text.decode() if isinstance(text, bytes) else str(text) for text in texts]
+        found.append((numbers, [(int(m[1]), int(m[2])) for word in words if (m := _ORIGIN.fullmatch(word))]))
+        assert len(found[-1][1]) == len(words)
+    return found
+
+
+@settings(max_examples=40)
+@given(
+    suffix=st.sampled_from(SUFFIXES),
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=9),
+    n=st.integers(1, 5),
+    passes=st.integers(1, 3),
+    seed=st.integers(0, 3),
+    sizes=st.sampled_from([{}, {"shard_records": 7}, {"shard_size": "1KB"}]),
+    in_place=st.booleans(),
+)
+def test_every_variant_keeps_every_record_exactly_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    suffix: str,
+    counts: list[int],
+    n: int,
+    passes: int,
+    seed: int,
+    sizes: dict[str, Any],
+    in_place: bool,
+) -> None:
+    root = tmp_path_factory.mktemp("run")
+    write_source(root / "in", suffix, counts)
+    write_source(root / "out", suffix, counts)
+    options: dict[str, Any] = {"buffer_blocks": n, "passes": passes, "seed": seed, "workers": 2, **sizes}
+    if in_place:
+        shuffle(root / "out", in_place=True, **options)
+    else:
+        for path in (root / "out").iterdir():
+            path.unlink()
+        shuffle(root / "in", root / "out", **options)
+    assert verify(root / "in", root / "out").same
+    assert verify(root / "out").same
+    records = [record for _, block in _blocks(root / "out") for record in block]
+    assert sorted(records) == [(shard, n) for shard, count in enumerate(counts) for n in range(count)]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_in_two_passes_a_group_takes_from_distinct_groups_and_the_lineage_says_which(
+    suffix: str, tmp_path: Path
+) -> None:
+    write_source(tmp_path / "in", suffix, [10] * 16)
+    shuffle(tmp_path / "in", tmp_path / "one", buffer_blocks=4)
+    shuffle(tmp_path / "in", tmp_path / "two", buffer_blocks=4, passes=2)
+    first = {shard: lineage[0] for lineage, records in _blocks(tmp_path / "one") for shard, _ in records}
+    groups: dict[int, set[int]] = defaultdict(set)
+    for (_, group), records in _blocks(tmp_path / "two"):
+        groups[group] |= {first[shard] for shard, _ in records}
+    assert all(len(taken) == 4 for taken in groups.values())  # 4 groups of the first pass, a block of each
+    assert len(groups) == 4
+
+
+def test_equal_lineage_means_the_same_groups_and_groups_write_equally_many_blocks(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [12] * 32)
+    shuffle(tmp_path / "in", tmp_path / "one", buffer_blocks=4)
+    shuffle(tmp_path / "in", tmp_path / "two", buffer_blocks=4, passes=2)
+    first = {shard: lineage[0] for lineage, records in _blocks(tmp_path / "one") for shard, _ in records}
+    sets: dict[int, set[int]] = defaultdict(set)
+    counts: Counter[int] = Counter()
+    for (number, group), records in _blocks(tmp_path / "two"):
+        sets[number] |= {first[shard] for shard, _ in records}
+        counts[group] += 1
+    assert [len(taken) for taken in sets.values()] == [4, 4]
+    assert not set.intersection(*sets.values())
+    assert len(set(counts.values())) == 1
+
+
+def test_what_lies_between_two_passes_is_deleted_as_it_is_consumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 9)
+    between: list[int] = []
+    real = Journal.write_marker
+
+    def noted(self: Journal, number: int, *arguments: Any, **options: Any) -> None:
+        real(self, number, *arguments, **options)
+        between.append(len(list((tmp_path / "out" / self.pass_folder(1)).glob("*.jsonl"))))
+
+    monkeypatch.setattr(Journal, "write_marker", noted)
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=3, passes=2)
+    assert between[3:] == [9, 6, 3]
+    assert not list((tmp_path / "out").rglob("*-*-*.jsonl"))
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_with_replacement_draws_records_of_the_source_and_as_many(suffix: str, passes: int, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 20)
+    options: dict[str, Any] = {"buffer_blocks": 5, "with_replacement": True, "passes": passes}
+    report = shuffle(tmp_path / "in", tmp_path / "out", **options)
+    drawn = Counter(record for _, block in _blocks(tmp_path / "out") for record in block)
+    assert report.records == drawn.total() == 400
+    assert 400 * 0.2 < len(drawn) < 400 * 0.6
+    assert set(drawn) <= {(shard, n) for shard in range(20) for n in range(20)}
+    assert verify(tmp_path / "out").same
+    assert not verify(tmp_path / "in", tmp_path / "out").same
+    if ".tar" in suffix:
+        for path in (tmp_path / "out").glob("*.tar"):
+            with tarfile.open(path) as archive:
+                names = archive.getnames()
+            assert all(one != other for one, other in itertools.pairwise(names))
+
+
+def test_another_shard_size_is_about_what_was_asked_for(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [50] * 12)
+    total = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
+    shuffle(tmp_path / "in", tmp_path / "bytes", shard_size=total // 5)
+    shuffle(tmp_path / "in", tmp_path / "records", shard_records=60)
+    assert len(find_source(tmp_path / "bytes").entries) == 5
+    counts = index_source(find_source(tmp_path / "records")).column("records").tolist()
+    assert counts == [60] * 10
+
+
+def test_new_shards_are_numbered_without_a_gap_so_that_a_brace_range_names_them(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [30] * 10)
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=3)
+    names = sorted(path.name for path in (tmp_path / "out").glob("*.tar"))
+    assert names == [f"data-{number:06d}.tar" for number in range(len(names))]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "sha256"),
+    [
+        (".jsonl", {}, "01c5dd3d901ce32f"),
+        (".jsonl", {"passes": 2}, "349659b4d4f874c7"),
+        (".jsonl", {"with_replacement": True}, "3d2a62ac5766b151"),
+        (".tar", {}, "fed991938c7f526f"),
+    ],
+)
+def test_the_bytes_are_pinned(suffix: str, options: dict[str, Any], sha256: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [9, 12, 5, 9, 14, 9, 9])
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=3, seed=5, **options)
+    shards = sorted((tmp_path / "out").glob(f"*{suffix}"))
+    data = b"".join(path.name.encode() + path.read_bytes() for path in shards)
+    assert hashlib.sha256(data).hexdigest()[:16] == sha256
+
+
+def test_lineage_and_sums_are_kept_as_files_that_no_reader_takes_for_data(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".parquet", [30] * 6)
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=6, passes=2)
+    visible = [path for path in (tmp_path / "out").rglob("*.parquet") if ".corgi2" not in path.parts]
+    assert (
+        len(visible) == len(list((tmp_path / "out").rglob("*.parquet"))) == len(find_source(tmp_path / "out").entries)
+    )
+    sums = json.loads((tmp_path / "out" / ".corgi2" / "c0" / "done").read_text())["passes"]
+    assert [part["input"] == part["output"] for part in sums] == [True, True]
+    assert open_store(str(tmp_path / "out")).head(".corgi2/index") is not None
+    assert content(tmp_path / "out")

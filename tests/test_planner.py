@@ -1,0 +1,245 @@
+"""Plans: from the listing where that is enough, within the buffer, and never begun where they would not end."""
+
+import json
+import logging
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from corgi2.errors import DamageError, ShardError, SourceError
+from corgi2.index import index_source, save_index
+from corgi2.offline import run_shuffle, shuffle
+from corgi2.planner import Job, plan_shuffle
+from corgi2.recipe import Settings
+from corgi2.source import find_source
+from corgi2.stores.local import LocalStore
+from corgi2.verdict import verify
+from tests.conftest import S3
+from tests.shards import compressed
+from tests.test_offline import SUFFIXES, content, write_source
+
+
+def _plan(root: Path, **choices: Any) -> Job:
+    return plan_shuffle(root / "in", root / "out", Settings(**choices))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_planning_writes_nothing(suffix: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 5)
+    _plan(tmp_path, buffer_bytes=10**6, passes=2)
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "in" / ".corgi2").exists()
+
+
+@pytest.mark.parametrize(("suffix", "sampled"), [(".tar", 0), (".jsonl", 16), (".jsonl.zst", 16), (".tar.gz", 16)])
+def test_a_block_costs_one_read_and_one_write_beside_a_fixed_sample(
+    suffix: str, sampled: int, s3: S3, tmp_path: Path
+) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 30)
+    store = s3.store()
+    for path in sorted((tmp_path / "in").iterdir()):
+        store.publish(f"in/{path.name}", [path.read_bytes()])
+    s3.proxy.seen.clear()
+    report = shuffle(f"{s3.url}/in", tmp_path / "out", buffer_blocks=5, storage_options=s3.options)
+    assert s3.proxy.requests().reads == 30 + sampled
+    assert report.reads == 30 + sampled + 2  # the plan and the source's blocks are read back from the target
+
+
+def test_with_an_index_blocks_within_shards_are_mixed(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [200] * 3)
+    source = find_source(tmp_path / "in")
+    save_index(source.store, index_source(source, block_bytes=4000))
+    job = _plan(tmp_path, buffer_blocks=4)
+    assert job.index.blocks.num_rows > 12
+    run_shuffle(job)
+    assert verify(tmp_path / "in", tmp_path / "out").same
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".jsonl"])
+def test_a_shard_larger_than_the_buffer_is_scanned_and_read_in_parts(
+    suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_source(tmp_path / "in", suffix, [20, 2000, 20, 20])
+    size = (tmp_path / "in" / f"data-0001{suffix}").stat().st_size
+    with caplog.at_level(logging.WARNING, "corgi2"):
+        report = shuffle(tmp_path / "in", tmp_path / "out", buffer=size // 3)
+    assert "1 shard of more than the buffer's" in caplog.text
+    assert report.groups > 3
+    assert verify(tmp_path / "in", tmp_path / "out").same
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".jsonl.zst", ".parquet"])
+def test_a_compressed_shard_larger_than_the_buffer_is_refused_with_the_buffer_that_would_do(
+    suffix: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        texts = [json.dumps({"t": os.urandom(200).hex()}) for _ in range(3000)]
+        path = tmp_path / "in" / f"data-{number}{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(pa.table({"t": texts}), path)
+        elif suffix == ".jsonl.zst":
+            path.write_bytes(compressed("\n".join(texts).encode(), suffix))
+        else:
+            write_source(tmp_path / f"tar{number}", suffix, [1500])
+            path.write_bytes((tmp_path / f"tar{number}" / f"data-0000{suffix}").read_bytes())
+    with pytest.raises(SourceError, match=r"more than the buffer of 100000; --buffer (\d+)MB would do") as caught:
+        _plan(tmp_path, buffer_bytes=100_000)
+    enough = int(str(caught.value).split("--buffer ")[1].split("MB")[0]) * 1_000_000
+    shuffle(tmp_path / "in", tmp_path / "out", buffer=enough)
+    assert verify(tmp_path / "in", tmp_path / "out").same
+
+
+def test_more_blocks_than_fit_are_refused_rather_than_cut(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 10)
+    with pytest.raises(SourceError, match=r"8 blocks take up to .* in memory, more than the buffer of .* would do"):
+        _plan(tmp_path, buffer_bytes=70_000, buffer_blocks=8)
+
+
+def test_n_follows_from_the_buffer_alone(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 12)
+    largest = int(_plan(tmp_path).index.column("footprint").max())
+    for n in (1, 2, 3, 5, 12):
+        assert _plan(tmp_path, buffer_bytes=n * largest).first.n == {5: 4}.get(n, n)  # 3 groups of 4, not 5, 5, 2
+
+
+def test_settings_that_make_no_sense_are_refused_with_their_values() -> None:
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"passes": 0}, "--passes must be at least 1 (got 0)"),
+        ({"buffer_bytes": 0}, "--buffer must be at least 1 (got 0)"),
+        ({"seed": -1}, "--seed must not be negative (got -1)"),
+        ({"passes": 9}, "--passes 9"),
+        ({"shard_bytes": 5, "shard_records": 5}, "give one of them"),
+    )
+    for choices, words in cases:
+        with pytest.raises(ValueError, match="must|passes|one of") as caught:
+            Settings(**choices)
+        assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_skip_bad_leaves_out_damaged_shards_and_lists_them(suffix: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 8)
+    bad = tmp_path / "in" / f"data-0003{suffix}"
+    bad.write_bytes(bad.read_bytes()[: bad.stat().st_size // 2])
+    with pytest.raises((ShardError, DamageError), match="data-0003"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4)
+    report = shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, skip_bad=True, restart=True)
+    assert report.records == 140
+    (line,) = report.skipped
+    assert f"data-0003{suffix}: at byte " in line
+    bad.rename(tmp_path / "bad")
+    assert verify(tmp_path / "in", tmp_path / "out").same
+    assert verify(tmp_path / "out").same
+
+
+def _stop(root: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+    """Begin a shuffle that stops after its first group."""
+    real, calls = LocalStore.publish, iter(range(1000))
+
+    def publish(self: LocalStore, path: str, pieces: Any) -> Any:
+        if "/groups/" in path and next(calls) == 1:
+            raise SourceError("stopped")
+        return real(self, path, pieces)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "publish", publish)
+        with pytest.raises(SourceError, match="stopped"):
+            shuffle(root / "in", root / "out", **options)
+
+
+def test_restart_discards_an_unfinished_target_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 8)
+    _stop(tmp_path, monkeypatch, buffer_blocks=2, seed=1)
+    (tmp_path / "out" / "thesis.txt").write_text("precious")
+    with pytest.raises(SourceError, match=r"thesis\.txt was not written by the shuffle"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, restart=True)
+    (tmp_path / "out" / "thesis.txt").unlink()
+    report = shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, restart=True)
+    assert (report.groups, report.resumed_groups) == (2, 0)
+    shuffle(tmp_path / "in", tmp_path / "whole", buffer_blocks=4)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    with pytest.raises(SourceError, match="a finished shuffle, which --restart does not discard"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, restart=True)
+
+
+def test_a_restart_that_is_stopped_leaves_a_target_that_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 6)
+    shuffle(tmp_path / "in", tmp_path / "whole", buffer_blocks=2)
+    real = LocalStore.delete
+    for moment in range(20):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        _stop(tmp_path, monkeypatch, buffer_blocks=2)
+        calls = iter(range(1000))
+
+        def delete(self: LocalStore, path: str, calls: Any = calls, moment: int = moment) -> None:
+            if next(calls) == moment:
+                raise SourceError("stopped")
+            real(self, path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "delete", delete)
+            try:
+                shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2, restart=True)
+            except SourceError as error:
+                assert str(error) == "stopped"
+            else:
+                break
+        if (tmp_path / "out" / ".corgi2" / "c0" / "plan").exists():
+            shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
+            assert content(tmp_path / "out") == content(tmp_path / "whole")
+    assert moment > 4
+
+
+def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 8)
+    size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
+    monkeypatch.setattr(LocalStore, "free_bytes", lambda _: size - 1)
+    with pytest.raises(
+        SourceError, match=r"are free, .* are needed; make room, name another disk, or shuffle with --in-pl"
+    ):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(LocalStore, "free_bytes", lambda _: size // 2 + 100)
+    shuffle(tmp_path / "in", in_place=True, buffer_blocks=2)
+    monkeypatch.setattr(LocalStore, "free_bytes", lambda _: size // 3)
+    with pytest.raises(SourceError, match="are free"):
+        shuffle(tmp_path / "in", in_place=True, buffer_blocks=4)
+
+
+def test_growth_is_predicted_from_a_sample(tmp_path: Path) -> None:
+    """Shards in order compress well; mixed, they do not."""
+    (tmp_path / "in").mkdir()
+    rng = np.random.default_rng(0)
+    for shard in range(24):
+        day = np.sort(rng.integers(0, 1000, 20_000)) + shard * 1000
+        table = pa.table({"time": day, "place": np.full(20_000, shard), "value": rng.integers(0, 50, 20_000)})
+        pq.write_table(table, tmp_path / "in" / f"day-{shard:02d}.parquet", compression="zstd")
+    job = _plan(tmp_path, buffer_blocks=8)
+    report = run_shuffle(job)
+    before = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
+    assert report.bytes > 1.5 * before
+    assert abs(job.recipe.growth / (report.bytes / before) - 1) < 0.2
+    assert f"predicted to take {job.recipe.growth:.2f} of the input" in job.describe()
+    assert job.needed_bytes > 1.4 * before
+
+
+def test_the_line_before_the_run_says_what_replacement_drops(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 400)
+    job = _plan(tmp_path, buffer_blocks=20, with_replacement=True)
+    drawn = Counter(np.concatenate(job.first.groups).tolist())
+    assert drawn.total() == 400
+    assert 0.58 < len(drawn) / 400 < 0.68  # 63 % of the blocks are read
+    assert 0.5 < job.dropped < 0.56
+    assert "WARNING: drawn with replacement: about 5" in job.describe()
