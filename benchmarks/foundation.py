@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import webdataset as wds
 
 from corgi2.block import SLICE_BYTES, Arena, Group, Indices, framed_table, gather
-from corgi2.index import Index, blocks_table, index_source, load_index, save_index
+from corgi2.index import Index, blocks_table, index_source, load_index, make_index, save_index
 from corgi2.shard import BLOCK_BYTES, Piece
 from corgi2.source import find_source
 from corgi2.stores import open_store
@@ -204,7 +204,8 @@ def _large_index() -> Index:
     blocks = pa.table([*columns, lineage], schema=blocks_table([]).schema)
     paths = [f"train/shard-{number:06}.tar" for number in range(INDEX_SHARDS)]
     sizes, empty = np.full(INDEX_SHARDS, 6_400_000_000), [""] * INDEX_SHARDS
-    shards = pa.table({"path": paths, "size": sizes, "etag": [f"{path} etag" for path in paths], "schema": empty})
+    etags, checksums = [f"{path} etag" for path in paths], checksums[:INDEX_SHARDS]
+    shards = pa.table([paths, sizes, etags, empty, checksums], schema=make_index(".tar", 1, []).shards.schema)
     return Index(".tar", BLOCK_BYTES, shards, blocks)
 
 
