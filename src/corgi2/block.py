@@ -83,6 +83,21 @@ class Group:
     counts: tuple[int, ...] = ()
     """How many records each piece gave, in the order of the pieces."""
 
+    schema: pa.Schema | None = None
+    """What its records are given out as, where that is not how they lie in memory."""
+
+    table_bytes: int = 0
+    """What the table takes, where Arrow cannot tell."""
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The first row and the last, not included, of each run of records in the table."""
+        if self.rows is None:
+            return [(0, self.table.num_rows)]
+        ends = np.cumsum(self.counts)
+        filled = [(int(self.rows[end - count]), count) for end, count in zip(ends, self.counts, strict=True) if count]
+        return [(first, first + count) for first, count in filled]
+
     @property
     def records(self) -> int:
         return self.table.num_rows if self.rows is None else len(self.rows)
@@ -91,7 +106,7 @@ class Group:
     def footprint(self) -> int:
         """Bytes in memory, the permutation that it will need included."""
         beside = sum(array.nbytes for array in (self.rows, self.keys) if array is not None)
-        return int(self.table.nbytes) + PLACE_BYTES * self.records + beside
+        return (self.table_bytes or int(self.table.nbytes)) + PLACE_BYTES * self.records + beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +122,9 @@ def gather(group: Group, order: Indices, slice_bytes: int = SLICE_BYTES) -> Iter
     take = _taker(group.table)
     for batch in range(0, len(order), _BATCH):
         rows = order[batch : batch + _BATCH] if group.rows is None else group.rows[order[batch : batch + _BATCH]]
-        for start, stop in _slices(_row_bytes(group.table, rows), slice_bytes):
-            yield take(rows[start:stop])
+        for start, stop in _slices(_row_bytes(group, rows), slice_bytes):
+            taken = take(rows[start:stop])
+            yield taken if group.schema is None else taken.cast(group.schema)
 
 
 def _slices(sizes: npt.NDArray[np.int64], slice_bytes: int) -> Iterator[tuple[int, int]]:
@@ -121,12 +137,12 @@ def _slices(sizes: npt.NDArray[np.int64], slice_bytes: int) -> Iterator[tuple[in
         start = stop
 
 
-def _row_bytes(table: pa.Table, rows: Indices) -> npt.NDArray[np.int64]:
+def _row_bytes(group: Group, rows: Indices) -> npt.NDArray[np.int64]:
     """Bytes of each row: exact where the table is one binary column, else the mean."""
-    if _is_framed(table):
-        offsets = record_offsets(table)
+    if _is_framed(group.table):
+        offsets = record_offsets(group.table)
         return offsets[rows + 1] - offsets[rows]
-    return np.full(len(rows), max(1, table.nbytes // max(1, table.num_rows)))
+    return np.full(len(rows), max(1, (group.table_bytes or group.table.nbytes) // max(1, group.records)))
 
 
 def _taker(table: pa.Table) -> Callable[[Indices], pa.Table]:

@@ -90,10 +90,11 @@ class Index:
 
     def pieces(self, source: Source, numbers: Iterable[int]) -> list[Piece]:
         """Blocks by number, ready to be read. The source must be the one that was indexed."""
-        shard, start, length = (self.column(name) for name in ("shard", "start", "length"))
+        shard, start, length, records = (self.column(name) for name in ("shard", "start", "length", "records"))
         checksum = self.blocks.column("checksum")
         return [
-            Piece(source.shard(int(shard[n])), int(start[n]), int(length[n]), checksum[int(n)].as_py()) for n in numbers
+            Piece(source.shard(int(shard[n])), int(start[n]), int(length[n]), checksum[int(n)].as_py(), int(records[n]))
+            for n in numbers
         ]
 
 

@@ -9,15 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from corgi2.block import Arena, Group, Indices, gather
-from corgi2.digest import Digest, digest, hash_records
+from corgi2.digest import Digest, digest
 from corgi2.errors import ShardError, SourceError
 from corgi2.journal import Marker, NewShard
 from corgi2.memory import release_unused
@@ -70,6 +68,18 @@ class Threads:
         self._writing.add(future)
         future.add_done_callback(self._writing.discard)
         return future
+
+
+_Item = TypeVar("_Item")
+
+
+def ahead(pool: ThreadPoolExecutor, items: Iterable[_Item]) -> Iterator[_Item]:
+    """Items, of which the next is made by the pool while one is used."""
+    source = iter(items)
+    ready = pool.submit(next, source, None)
+    while (item := ready.result()) is not None:
+        ready = pool.submit(next, source, None)
+        yield item
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +150,7 @@ class Mixing:
             yield from self._in_turn(right, at + len(left))
             return
         if part is not None:
-            table = part.group.table
-            self.taken += _digest_of(table, _is_record(part.group), 0, table.num_rows)
+            self.taken += sum((_digest_of(part.group.table, *span) for span in part.group.spans), Digest())
             yield from part.cut(part.order, self.mixer.stage.blocks)
 
     def _halves(self, blocks: Indices, error: MemoryError) -> tuple[Indices, Indices]:
@@ -193,11 +202,7 @@ class Mixing:
             if len(rows):
                 body = part.cut(rows, mixer.stage.blocks)
                 self.writing.append(mixer.threads.write(self._publish, shard, body, free.hold()))
-        bounds, counts = np.linspace(0, group.table.num_rows, 5).astype(int).tolist(), _is_record(group)
-        hashing = [
-            mixer.threads.readers.submit(_digest_of, group.table, counts, start, stop)
-            for start, stop in pairwise(bounds)
-        ]
+        hashing = [mixer.threads.readers.submit(_digest_of, group.table, *span) for span in group.spans]
         self.taken += sum((future.result() for future in hashing), Digest())
         free.wait()
         for future in self.writing:
@@ -215,7 +220,10 @@ class Mixing:
     ) -> tuple[Digest, NewShard]:
         mixer, tally = self.mixer, _Tally()
         path = mixer.path_of(self.group, shard)
-        writing = mixer.stage.source.format.write(map(tally.of, blocks), mixer.recipe.profile)
+        tallied: Iterable[Iterable[pa.Table]] = map(tally.of, blocks)
+        if mixer.stage.shards == 1:  # nobody else is writing
+            tallied = ahead(mixer.threads.readers, map(list, tallied))
+        writing = mixer.stage.source.format.write(tallied, mixer.recipe.profile)
         body = _Body(writing, mixer.threads.stop, release)
         try:
             entry = mixer.target.publish(path, body)
@@ -308,20 +316,7 @@ class _Body:
             yield piece
 
 
-def _is_record(group: Group) -> npt.NDArray[np.bool_]:
-    """Which rows of a group's table are records."""
-    counts = np.full(group.table.num_rows, group.rows is None)
-    if group.rows is not None:
-        counts[group.rows] = True
-    return counts
-
-
-def _digest_of(table: pa.Table, counts: npt.NDArray[np.bool_], first: int, last: int) -> Digest:
-    """The digest of a range of rows; those that are no records do not count."""
-    total = Digest()
-    for start in range(first, last, _HASH_ROWS):
-        stop = min(last, start + _HASH_ROWS)
-        lanes = hash_records(table.slice(start, stop - start))[:, counts[start:stop]]
-        low, high = lanes.sum(axis=1, dtype=np.uint64)
-        total += Digest(lanes.shape[1], int(low), int(high))
-    return total
+def _digest_of(table: pa.Table, first: int, last: int) -> Digest:
+    """The digest of a range of rows."""
+    parts = (table.slice(start, min(_HASH_ROWS, last - start)) for start in range(first, last, _HASH_ROWS))
+    return sum((digest(part) for part in parts), Digest())

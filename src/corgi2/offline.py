@@ -39,7 +39,7 @@ from corgi2.stores import Options, Store
 _log = logging.getLogger("corgi2")
 
 _SHARE_OF_THREADS = 8
-""""Of the buffer, for what threads hold beside it."""
+"""Of the buffer, for what threads hold beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,9 @@ def _threads(job: Job, workers: int) -> Threads:
     stage, room = job.first, job.recipe.buffer_bytes // _SHARE_OF_THREADS
     if not stage.source.format.writes_blocks:
         return Threads(workers, workers)
-    read = int(stage.index.column("footprint").max())
+    read = int(stage.index.column("footprint").max() + stage.index.column("length").max())
     written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
-    return Threads(min(workers, max(1, room // read)), min(workers, max(2, room // written)))
+    return Threads(min(workers, 1 + room // read), min(workers, max(2, room // written)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ class Piece:
     length: int
     checksum: bytes = b""
     """What its bytes must have, where that is known."""
+    records: int = 0
+    """How many it holds, where that is known."""
 
     @property
     def is_whole(self) -> bool:

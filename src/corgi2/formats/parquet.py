@@ -6,6 +6,7 @@ schema, key-value metadata, codecs and dictionary columns.
 
 import base64
 import json
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from corgi2.block import PLACE_BYTES, Arena, Group, Taste
 from corgi2.errors import ShardError
+from corgi2.formats.columns import ROW_BYTES, Columns, is_flat, table_bytes
 from corgi2.formats.compression import Sink
 from corgi2.formats.footer import (
     FOOTER_GUESS,
@@ -36,8 +38,8 @@ from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, ShardFile, Writin
 _ALIGNMENT = 64
 
 
-_LARGE_SHARE = 16
-"""Where a row group is more than this share of the arena, what decoding it took is not kept for the next one."""
+_LARGE = 4_000_000
+"""From so many bytes on, what decoding a row group took is not kept for the next one."""
 
 
 class Profile(NamedTuple):
@@ -67,7 +69,7 @@ class ParquetFormat:
 
     def taste(self, piece: Piece) -> Taste:
         table = _read_piece(piece)
-        return Taste(Group(table, counts=(table.num_rows,)), piece.length)
+        return Taste(Group(table, counts=(table.num_rows,), table_bytes=_in_memory(table)), piece.length)
 
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:  # noqa: ARG002 - a row group is a block
         """Reads the footer only."""
@@ -82,11 +84,8 @@ class ParquetFormat:
 
     def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
         """Decoded row groups move to the arena: in Arrow's own memory they take up to twice their size."""
-        tables = list(mapper(lambda piece: _read_into(piece, arena), pieces))
-        for piece, table in zip(pieces, tables, strict=True):
-            if not table.schema.equals(tables[0].schema):
-                raise ShardError(piece.file.name, 0, f"another schema than {pieces[0].file.name}")
-        return Group(pa.concat_tables(tables), counts=tuple(table.num_rows for table in tables))
+        reading = _Reading(pieces, arena)
+        return reading.group(list(mapper(reading.read, pieces)))
 
     def stream(self, file: ShardFile) -> Iterator[pa.Table]:
         """All rows, a row group at a time."""
@@ -113,7 +112,7 @@ class ParquetFormat:
             for piece in sink.drain():
                 checksum.update(piece)
                 yield piece
-            footprint = group.nbytes + PLACE_BYTES * group.num_rows
+            footprint = _in_memory(group) + PLACE_BYTES * group.num_rows
             written.append(Block(start, sink.tell() - start, group.num_rows, footprint, checksum=checksum.digest()))
             start = sink.tell()
         writer.close()
@@ -129,11 +128,51 @@ class ParquetFormat:
             yield from rows
 
 
-def _read_into(piece: Piece, arena: Arena) -> pa.Table:
-    moved = _move(_read_piece(piece), arena)
-    if piece.length > arena.capacity // _LARGE_SHARE:
-        pa.default_memory_pool().release_unused()
-    return moved
+class _Reading:
+    """Pieces on their way to one group: columns of single arrays if they are flat, else a chunk a piece."""
+
+    def __init__(self, pieces: Sequence[Piece], arena: Arena) -> None:
+        self._pieces, self._arena = pieces, arena
+        self._schema: pa.Schema | None = None
+        self._columns: Columns | None = None
+        self._lock = threading.Lock()
+
+    def read(self, piece: Piece) -> "tuple[int, int, pa.Table | None]":
+        """A piece's first row and how many it has; and a table, where it stays one."""
+        placed = self._place(piece, _read_piece(piece))
+        if piece.length > _LARGE:
+            pa.default_memory_pool().release_unused()
+        return placed
+
+    def _place(self, piece: Piece, table: pa.Table) -> "tuple[int, int, pa.Table | None]":
+        with self._lock:
+            if self._schema is None:
+                self._schema = table.schema
+                if all(piece.records for piece in self._pieces) and is_flat(table.schema):
+                    counts = (piece.records for piece in self._pieces)
+                    self._columns = Columns.reserve(table.schema, counts, self._arena)
+        if not table.schema.equals(self._schema):
+            raise ShardError(piece.file.name, 0, f"another schema than other shards, among {self._pieces[0].file.name}")
+        count = table.num_rows
+        if self._columns is None:
+            return 0, count, _move(table, self._arena)
+        if count != piece.records:
+            raise ShardError(piece.file.name, piece.start, f"{count} rows, but {piece.records} were indexed")
+        return self._columns.add(table), count, None
+
+    def group(self, parts: "list[tuple[int, int, pa.Table | None]]") -> Group:
+        counts = tuple(count for _, count, _ in parts)
+        if self._columns is None:
+            return Group(pa.concat_tables(table for *_, table in parts), counts=counts)
+        table = self._columns.table()
+        kind = np.int32 if table.num_rows < 1 << 31 else np.int64
+        rows = np.concatenate([np.arange(first, first + count, dtype=kind) for first, count, _ in parts])
+        return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
+
+
+def _in_memory(table: pa.Table) -> int:
+    """Bytes of a decoded row group in a group: where its columns become single arrays, its rows are listed."""
+    return table_bytes(table) + (ROW_BYTES * table.num_rows if is_flat(table.schema) else 0)
 
 
 def _move(table: pa.Table, arena: Arena) -> pa.Table:
