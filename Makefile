@@ -53,6 +53,7 @@ $(VENV)/core.done: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/test.done: pyproject.toml | $(VENV)/bin/python
+	$(PIP) $(TORCH)
 	$(PIP) -e '.[test,dev]'
 	@touch $@
 

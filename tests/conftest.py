@@ -62,3 +62,11 @@ def s3(moto_port: int) -> Iterator[S3]:
     bucket.raw("PUT")
     yield bucket
     bucket.proxy.stop()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indexes that tests make on the way do not stay in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -61,6 +61,12 @@ MAY_IMPORT = {
         "stage",
         "stores",
     },
+    "deal": {"plan"},
+    "catalog": {"errors", "forecast", "index", "plan", "source", "stores"},
+    "buffers": {"block", "catalog", "deal", "errors", "plan", "shard", "sizes"},
+    "world": set(),
+    "loader": {"buffers", "catalog", "deal", "errors", "memory", "plan", "sizes", "world"},
+    "torch": {"loader"},
     "describe": {"index", "sizes", "source", "stores"},
     "audit": {"digest", "errors", "index", "journal", "progress", "recipe", "shard", "source", "stores"},
     "verdict": {"audit", "digest", "progress", "source", "stores"},
@@ -79,7 +85,7 @@ MAY_IMPORT = {
         "verdict",
         "version",
     },
-    "__init__": {"describe", "errors", "index", "offline", "source", "verdict", "version"},
+    "__init__": {"describe", "errors", "index", "loader", "offline", "source", "verdict", "version"},
     "__main__": {"cli"},
 }
 PURE = {"plan": {"collections", "itertools", "numpy"}, "sizes": {"re"}}

@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 from corgi2.version import __version__
 
 if TYPE_CHECKING:
-    from corgi2.describe import Description, inspect
+    from corgi2.describe import inspect
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
     from corgi2.index import index_source
+    from corgi2.loader import Loader
     from corgi2.offline import Report, shuffle
     from corgi2.verdict import Verdict, verify
 
 __all__ = [
     "Corgi2Error",
     "DamageError",
-    "Description",
+    "Loader",
     "Report",
     "ShardError",
     "SourceError",
@@ -29,9 +30,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "describe": ("Description", "inspect"),
+    "describe": ("inspect",),
     "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
     "index": ("index_source",),
+    "loader": ("Loader",),
     "offline": ("Report", "shuffle"),
     "verdict": ("Verdict", "verify"),
 }

@@ -28,11 +28,13 @@ class Forecast:
     growth: float
 
 
-def forecast(source: Source, index: Index, profile: str, skip_bad: bool = False, most: int = SAMPLE_BLOCKS) -> Forecast:
+def forecast(
+    source: Source, index: Index, profile: str | None, skip_bad: bool = False, most: int = SAMPLE_BLOCKS
+) -> Forecast:
     """Correct footprints that are estimates; predict the growth where the format compresses: mixing destroys what
-    order saved, with up to ``most`` blocks mixed."""
+    order saved, with up to ``most`` blocks mixed. Without a profile to write with, nothing grows."""
     unsure = ~np.asarray(index.blocks.column("exact"))
-    if not unsure.any() and not source.format.compresses:
+    if not unsure.any() and (profile is None or not source.format.compresses):
         return Forecast(index, 1.0)
     among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
     picks = among[_spread(len(among), SAMPLE_BLOCKS)]
@@ -59,7 +61,8 @@ def forecast(source: Source, index: Index, profile: str, skip_bad: bool = False,
     if not parts:
         return Forecast(index, 1.0)
     footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
-    growth = _encoded(source, parts, profile) / (stored / records) if source.format.compresses else 1.0
+    grows = profile is not None and source.format.compresses
+    growth = _encoded(source, parts, profile or "") / (stored / records) if grows else 1.0
     return Forecast(replace(index, blocks=_with_footprints(index, footprints)), growth)
 
 

@@ -60,6 +60,9 @@ class Format(Protocol):
     def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
         """Records decoded as Python objects. Nothing is ever unpickled."""
 
+    def columns(self, table: Any, url: str) -> dict[str, Any]:
+        """The same, as one object a column: an array of NumPy where it holds numbers, else a list."""
+
 
 _REGISTRY: dict[str, Format] = {
     **tar.FORMATS,

@@ -225,6 +225,12 @@ class FramedFormat:
         offsets = record_offsets(table)
         return self.framing.samples(record_bytes(table), offsets - offsets[0], url)
 
+    def columns(self, table: Any, url: str) -> dict[str, Any]:
+        """A list a part, with None where a record lacks it."""
+        samples = list(self.samples(table, url))
+        names = dict.fromkeys(name for sample in samples for name in sample)
+        return {name: [sample.get(name) for sample in samples] for name in names if name != "__url__"}
+
     def _fetch(self, piece: Piece, start: int, arena: Arena) -> "_Placed":
         view = arena.view(start, piece.length)
         piece.file.readinto(piece.start, view)

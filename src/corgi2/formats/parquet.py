@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.block import PLACE_BYTES, Arena, Group, Taste
-from corgi2.errors import ShardError
+from corgi2.errors import ShardError, SourceError
 from corgi2.formats.columns import ROW_BYTES, Columns, is_flat, table_bytes
 from corgi2.formats.compression import Sink
 from corgi2.formats.footer import (
@@ -126,6 +126,31 @@ class ParquetFormat:
             except (pa.ArrowException, ValueError, OverflowError) as error:
                 raise ShardError(url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
             yield from rows
+
+    def columns(self, table: pa.Table, url: str) -> dict[str, Any]:
+        """Arrays of their own, which may be written to, for numbers and lists of one length of them."""
+        return {
+            name: _values(column, name, url) for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+
+
+def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type) and not column.null_count:
+        return _values(pa.chunked_array([column.combine_chunks().flatten()]), name, url).reshape(-1, kind.list_size)
+    if not _is_number(kind):
+        return column.to_pylist()
+    if column.null_count and not pa.types.is_floating(kind):
+        raise SourceError(
+            f"{url}: the column {name!r} of {kind} has nulls, which an array of NumPy cannot hold; fill them, or take "
+            "batches with batch_format='arrow'"
+        )
+    return np.array(column.to_numpy())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))
 
 
 class _Reading:

@@ -1,0 +1,179 @@
+"""Buffers of blocks, read ahead by threads, and their records in any order, as tables of any size.
+
+Memory: two arenas, one of which is filled while the other is consumed; a slice of a few MB; and what decoding takes.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from corgi2.block import SLICE_BYTES, Arena, Group, gather
+from corgi2.catalog import Catalog
+from corgi2.deal import Deal
+from corgi2.errors import ShardError, SourceError
+from corgi2.plan import Indices
+from corgi2.shard import WatchedShard
+from corgi2.sizes import format_size
+
+_THREADS = 8
+_SLACK_BYTES = 8_000_000
+_DOUBT = 1.5
+"""Where footprints are estimates, a buffer may take so many times as much before that is an error."""
+_DECODING_SHARE = 8
+"""Of a half, for blocks on their way where they are decoded."""
+
+
+class Room(NamedTuple):
+    """How many blocks a buffer holds, the bytes that they may take, and the threads that fill it."""
+
+    blocks: int
+    capacity: int
+    threads: int
+
+
+def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: int | None) -> Room:
+    """What each of the readers of a rank can hold: two buffers of its share, of the largest blocks. An error names the
+    buffer that would do."""
+    footprints = np.sort(catalog.index.column("footprint"))[::-1]
+    sums = np.cumsum(footprints)
+    unit = int(footprints[0] + catalog.index.column("length").max()) if catalog.source.format.writes_blocks else 0
+    if buffer_blocks is not None:
+        blocks = min(buffer_blocks, len(sums))
+        return _room(catalog, blocks, int(sums[blocks - 1]), _THREADS)
+    half = buffer_bytes // workers // 2
+    threads = min(_THREADS, max(1, half // (_DECODING_SHARE * unit))) if unit else _THREADS
+    blocks = int(np.searchsorted(sums, half - threads * unit, "right"))
+    if not blocks:
+        needed = 2 * workers * (int(footprints[0]) + unit)
+        raise SourceError(
+            f"{catalog.source.url}: a block takes up to {format_size(int(footprints[0]))} in memory, and each of "
+            f"{workers} readers holds two; buffer={format_size(buffer_bytes)!r} is too small: "
+            f"buffer='{-(-needed // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
+        )
+    return _room(catalog, blocks, int(sums[blocks - 1]), threads)
+
+
+def _room(catalog: Catalog, blocks: int, size: int, threads: int) -> Room:
+    exact = bool(np.asarray(catalog.index.blocks.column("exact")).all())
+    return Room(blocks, int(size * (1 if exact else _DOUBT)) + _SLACK_BYTES, threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A buffer in memory: which it is, and which rows of its group are its records."""
+
+    part: Deal
+    group: Group
+    rows: Indices | None
+    """None for all, in order."""
+
+    @property
+    def records(self) -> int:
+        return self.group.records if self.rows is None else len(self.rows)
+
+
+def fill(catalog: Catalog, parts: Sequence[Deal], room: Room) -> Iterator[Filled]:
+    """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it."""
+    stop = threading.Event()
+    arenas = Arena(room.capacity), Arena(room.capacity)
+    ahead, pool = ThreadPoolExecutor(1, "corgi2-ahead"), ThreadPoolExecutor(room.threads, "corgi2-read")
+
+    def start(number: int) -> "Future[Filled] | None":
+        if number == len(parts):
+            return None
+        return ahead.submit(_fill, catalog, parts[number], arenas[number % 2], pool, stop)
+
+    try:
+        coming = start(0)
+        for number in range(len(parts)):
+            assert coming is not None  # noqa: S101 - one was started for each
+            filled = coming.result()
+            coming = start(number + 1)
+            yield filled
+            del filled
+    finally:
+        stop.set()
+        ahead.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
+
+
+def _fill(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event) -> Filled:
+    arena.clear()
+    pieces = catalog.index.pieces(catalog.source, part.block.tolist())
+    watched = [replace(piece, file=WatchedShard(piece.file, _ignore, stop)) for piece in pieces]
+    try:
+        group = catalog.source.format.read(watched, arena, pool.map)
+    except MemoryError as error:
+        raise SourceError(f"{catalog.source.url}: {error}; give a larger buffer, or run corgi2 index once") from error
+    if not catalog.is_counted:
+        return Filled(part, group, None)
+    counts = [piece.records for piece in pieces]
+    for piece, found in zip(pieces, group.counts, strict=True):
+        if found != piece.records:
+            raise ShardError(piece.file.name, piece.start, f"{found} records where {piece.records} were indexed")
+    if (part.counts == counts).all():
+        return Filled(part, group, None)
+    starts = np.cumsum(counts) - counts
+    chosen = [
+        begin + part.rest.rows_of(block, first, last)
+        for begin, block, first, last in zip(starts, *map(list, (part.block, part.first, part.last)), strict=True)
+    ]
+    return Filled(part, group, np.concatenate(chosen))
+
+
+def _ignore(_: int) -> None:
+    """Nobody watches how far a buffer is."""
+
+
+class Taken(NamedTuple):
+    """Some records, the buffer that the last of them came from, and how many of that one are done then."""
+
+    table: pa.Table
+    filled: Filled
+    done: int
+
+
+def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> Iterator[Taken]:
+    """The records of buffers in the orders given with them, each from a place on: in tables of ``size``, of which the
+    last may be short; or, without a size, of a few MB."""
+    carried: list[pa.Table] = []
+    missing = 0
+    last: tuple[Filled, int] | None = None
+    for filled, order, begin in buffers:
+        at, count = begin, len(order)
+        if missing and at < count:
+            step = min(missing, count - at)
+            carried.append(_take(filled, order[at : at + step]))
+            at, missing = at + step, missing - step
+            if not missing:
+                yield Taken(pa.concat_tables(carried).combine_chunks(), filled, at)
+                carried = []
+        each = size or _rows_of_a_slice(filled)
+        slab = each * max(1, _rows_of_a_slice(filled) // each)
+        whole = at + ((count - at) // each * each if size else count - at)
+        while at < whole:
+            some = _take(filled, order[at : min(whole, at + slab)])
+            for start in range(0, len(some), each):
+                part = some.slice(start, each)
+                yield Taken(part, filled, at + start + len(part))
+            at += len(some)
+        if at < count:
+            carried.append(_take(filled, order[at:]))
+            missing = each - (count - at)
+        last = (filled, count)
+    if carried and last is not None:
+        yield Taken(pa.concat_tables(carried).combine_chunks(), *last)
+
+
+def _rows_of_a_slice(filled: Filled) -> int:
+    return max(1, SLICE_BYTES * filled.group.records // max(1, filled.group.footprint))
+
+
+def _take(filled: Filled, order: Indices) -> pa.Table:
+    rows = order if filled.rows is None else filled.rows[order]
+    return pa.concat_tables(gather(filled.group, rows, slice_bytes=1 << 62)).combine_chunks()

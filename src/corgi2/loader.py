@@ -1,0 +1,326 @@
+"""Online: read random blocks into a buffer, shuffle it, give it out (CorgiPile), for plain Python and for torch.
+
+`Feed` is what both share: a data set's blocks, how epochs are ordered, where a reader is. Its state is a few integers,
+from which any reader of any later world works out what all others have consumed (`deal`).
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from corgi2.buffers import Filled, Room, Taken, fill, room_for, tables
+from corgi2.catalog import open_catalog
+from corgi2.deal import Deal, Rules, Share, World, buffer_order, deal, deal_shards, epoch_rest, replay, window_of
+from corgi2.errors import SourceError
+from corgi2.memory import usable_memory
+from corgi2.plan import Indices
+from corgi2.sizes import parse_size
+from corgi2.world import find_world, local_ranks
+
+_log = logging.getLogger("corgi2")
+
+AUTO_BYTES = 2_000_000_000
+"""A rank's buffer unless one is given; less only where memory is short, because all ranks must choose alike."""
+_SHARE_OF_MEMORY = 4
+_VERSION = 1
+
+Transform = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a reader is, or a rank: what earlier worlds consumed, and how much this reader has given since."""
+
+    epoch: int
+    shares: tuple[Share, ...] = ()
+    reader: tuple[int, int] | None = None
+    """One worker's own: which it is, and how many examples it has given."""
+    buffer: tuple[int, int] | None = None
+    """Where records are not counted: the reader's buffer, and how many of it are done."""
+    world: World | None = None
+    """That of one reader's own place."""
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A reader's place, which moves on as it reads."""
+
+    place: Place
+
+
+class Feed:
+    """A data set as one rank sees it."""
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        *,
+        buffer: int | str = "auto",
+        buffer_blocks: int | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+        transform: Transform | None = None,
+        picks: str = "even",
+        tail: str = "drop",
+        drop_last: bool = False,
+        shuffle: bool = True,
+        repeat: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        batch_format: str = "numpy",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        _check("picks", picks, ("even", "random"))
+        _check("tail", tail, ("drop", "repeat", "keep"))
+        _check("batch_format", batch_format, ("numpy", "arrow"))
+        for name, value in (("batch_size", batch_size), ("buffer_blocks", buffer_blocks)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is at least 1 (got {value})")
+        self.catalog = open_catalog(uri, storage_options, needs_counts=not repeat)
+        self.rules = Rules(seed, shuffle, picks, tail, drop_last)
+        self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
+        self.buffer_bytes = _auto_buffer() if buffer == "auto" else parse_size(buffer)
+        self.buffer_blocks = buffer_blocks
+        self._given_world = (rank, world_size)
+        find_world(rank, world_size)
+        self.room(1)
+
+    @property
+    def rank(self) -> int:
+        return find_world(*self._given_world)[0]
+
+    @property
+    def world_size(self) -> int:
+        return find_world(*self._given_world)[1]
+
+    def settle(self) -> None:
+        """Keep the rank as it is known now: a process that is started afresh does not know it."""
+        self._given_world = find_world(*self._given_world)
+
+    def room(self, workers: int) -> Room:
+        return room_for(self.catalog, self.buffer_bytes, workers, self.buffer_blocks)
+
+    def world(self, workers: int) -> World:
+        ranks, blocks = self.world_size, self.catalog.index.blocks.num_rows
+        lineage = self.catalog.lineage if self.rules.picks == "even" and self.rules.shuffle else None
+        window = window_of(self.room(workers).blocks, ranks * workers, lineage, blocks)
+        return World(ranks, workers, window, self.batch_size or 1)
+
+    def items(self) -> int:
+        """Batches, or samples, of this rank in a whole epoch."""
+        if self.repeat:
+            raise TypeError("with repeat=True an epoch has no end, and no length")
+        world = self.world(1)
+        quota = self.rules.quota(self.catalog.index.records, world, self.rank)
+        return -(-quota // world.item)
+
+    def read(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
+        """Items from a place on, by one of a rank's workers; the cursor tells where it is after each of them."""
+        while True:
+            yield from self._epoch(cursor, worker, workers)
+            if not self.repeat:
+                return
+            cursor.place = Place(cursor.place.epoch + 1)
+
+    def _epoch(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
+        reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers)
+        for taken, places in reading:
+            if self.batch_size is not None:
+                cursor.place = places(len(taken.table))
+                yield self._transformed(self._batch(taken.table))
+                continue
+            samples = self.catalog.source.format.samples(taken.table, self.catalog.source.url)
+            for number, sample in enumerate(samples, 1):
+                cursor.place = places(number)
+                yield self._transformed(sample)
+
+    def _batch(self, table: pa.Table) -> Any:
+        if self.batch_format == "arrow":
+            return table
+        return self.catalog.source.format.columns(table, self.catalog.source.url)
+
+    def _transformed(self, item: Any) -> Any:
+        return item if self.transform is None else self.transform(item)
+
+    def _counted(self, cursor: Cursor, worker: int, workers: int) -> Iterator[tuple[Taken, Callable[[int], Place]]]:
+        world, place = self.world(workers), cursor.place
+        self._check_world(place, world)
+        shares, role, done = self._resumed(place, world, worker)
+        records = self.catalog.index.column("records")
+        rest = replay(
+            epoch_rest(records, self.catalog.lineage, self.rules, place.epoch), shares, self.rules, place.epoch
+        )
+        self._check_length(rest.total, world, fresh=not shares)
+        reader = self.rank * workers + role
+        parts = deal(rest, world, self.rules).buffers(reader)
+        ends = np.cumsum([int(part.counts.sum()) for part in parts])
+        first = int(np.searchsorted(ends, done, "right"))
+        skip = done - (int(ends[first - 1]) if first else 0)
+        orders = self._orders(parts[first:], place.epoch, len(shares), reader, skip, self.room(workers))
+        for taken in tables(orders, self.batch_size):
+            before, count = done, len(taken.table)
+            done += count
+
+            def places(number: int, before: int = before) -> Place:
+                return Place(place.epoch, shares, (role, before + number))
+
+            yield taken, places
+
+    def _resumed(self, place: Place, world: World, worker: int) -> tuple[tuple[Share, ...], int, int]:
+        """The worlds before this one, whose reader this worker is, and how many examples that one has given."""
+        if place.reader is not None:
+            return place.shares, *place.reader
+        if place.shares and place.shares[-1].world == world:
+            last = place.shares[-1]
+            role = (worker + last.turns) % world.workers  # whose turn it is comes first
+            return place.shares[:-1], role, last.consumed(role)
+        return place.shares, worker, 0
+
+    def _uncounted(self, cursor: Cursor, worker: int, workers: int) -> Iterator[tuple[Taken, Callable[[int], Place]]]:
+        world, place, lengths = self.world(workers), cursor.place, self.catalog.index.column("length")
+        self._check_world(place, world)
+        if world.readers > len(lengths):
+            raise SourceError(
+                f"{self.catalog.source.url}: {len(lengths)} shards for {world.readers} readers; they can share shards "
+                f"once these are indexed: corgi2 index {self.catalog.source.url}"
+            )
+        reader, (first, skip) = self.rank * workers + worker, place.buffer or (0, 0)
+        rest = epoch_rest(lengths, self.catalog.lineage, self.rules, place.epoch)
+        parts = deal_shards(rest, world).buffers(reader)
+        orders = self._orders(parts[first:], place.epoch, 0, reader, skip, self.room(workers))
+        numbers = {id(part): number for number, part in enumerate(parts)}
+        for taken in tables(orders, self.batch_size):
+            count = len(taken.table)
+            if self.rules.drop_last and count < (self.batch_size or 1):
+                continue
+
+            def places(number: int, taken: Taken = taken, count: int = count) -> Place:
+                at = (numbers[id(taken.filled.part)], taken.done - count + number)
+                return Place(place.epoch, buffer=at)
+
+            yield taken, places
+
+    def _orders(
+        self, parts: list[Deal], epoch: int, change: int, reader: int, skip: int, room: Room
+    ) -> Iterator[tuple[Filled, Indices, int]]:
+        for filled in fill(self.catalog, parts, room):
+            order = buffer_order(filled.records, self.rules, epoch, change, reader, int(filled.part.buffer[0]))
+            yield filled, order, skip
+            skip = 0
+
+    def _check_world(self, place: Place, world: World) -> None:
+        if place.world is not None and place.world != world:
+            raise SourceError(
+                f"the state is one reader's own, of {tuple(place.world)} (ranks, workers, window, batch), and cannot "
+                f"go on in {tuple(world)}; to change these, take the state from state_after()"
+            )
+
+    def _check_length(self, total: int, world: World, fresh: bool) -> None:
+        if fresh and not self.rules.quota(total, world, 0):
+            raise SourceError(
+                f"{self.catalog.source.url}: {total} records are too few for {world.ranks} ranks and items of "
+                f"{world.item}; give tail='repeat' or tail='keep', and no drop_last"
+            )
+
+    def state(self, place: Place, workers: int) -> dict[str, Any]:
+        """A place as JSON holds it."""
+        shares, world = place.shares, self.world(workers)
+        state: dict[str, Any] = {"corgi2": _VERSION, "data": self.catalog.fingerprint, "rules": asdict(self.rules)}
+        if place.reader is not None and workers == 1:
+            shares = (*shares, Share(world, -(-place.reader[1] // world.item), world.item))
+        elif place.reader is not None or place.buffer is not None:
+            state |= {"world": list(world), "reader": place.reader, "buffer": place.buffer}
+        return state | {"epoch": place.epoch, "shares": [[*share.world, share.turns, share.turn] for share in shares]}
+
+    def place_of(self, state: Mapping[str, Any]) -> Place:
+        """The place that a state names; one of other data, or of another order, is refused."""
+        state = json.loads(json.dumps(state))  # tuples and lists are one
+        if state.get("corgi2") != _VERSION:
+            raise SourceError(f"this is no state of a corgi2 loader of version {_VERSION}")
+        if state["data"] != self.catalog.fingerprint:
+            raise SourceError(
+                f"{self.catalog.source.url}: the state is of other data, or was taken before these were indexed"
+            )
+        for name, value in asdict(self.rules).items():
+            if state["rules"].get(name) != value:
+                raise SourceError(
+                    f"the state is of an epoch with {name}={state['rules'].get(name)!r}, not {value!r}; give the "
+                    "same, or begin with the next epoch"
+                )
+        shares = tuple(Share(World(*numbers[:4]), *numbers[4:]) for numbers in state["shares"])
+        reader, buffer, world = (state.get(name) for name in ("reader", "buffer", "world"))
+        return Place(
+            state["epoch"],
+            shares,
+            (reader[0], reader[1]) if reader else None,
+            (buffer[0], buffer[1]) if buffer else None,
+            World(*world) if world else None,
+        )
+
+    def place_after(self, start: Place, turns: int, turn: int, workers: int) -> Place:
+        """Where all ranks are after so many turns of their workers, of so many examples each."""
+        if self.repeat:
+            raise SourceError(
+                "with repeat=True only readers know their places: take states from num_workers=0 or StatefulDataLoader"
+            )
+        if start.reader is not None or start.buffer is not None:
+            raise SourceError("the loader goes on from one worker's own state; take its states from StatefulDataLoader")
+        world, shares = self.world(workers), start.shares
+        if not shares or shares[-1].world != world:
+            return replace(start, shares=(*shares, Share(world, turns, turn)))
+        last = shares[-1]
+        if last.turn != turn and workers == 1:
+            last, turns, turn = last._replace(turns=last.turns * last.turn, turn=1), turns * turn, 1
+        if last.turn != turn:
+            raise SourceError(f"this epoch began with batches of {last.turn}; go on with those")
+        return replace(start, shares=(*shares[:-1], last._replace(turns=last.turns + turns)))
+
+
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))} (got {value!r})")
+
+
+def _auto_buffer() -> int:
+    most = usable_memory() // _SHARE_OF_MEMORY // local_ranks()
+    return AUTO_BYTES if most >= AUTO_BYTES else 1 << max(20, most.bit_length() - 1)
+
+
+class Loader(Feed):
+    """Batches, or samples, of one data set, epoch after epoch: every iteration is one, beginning with ``epoch``.
+
+    ``buffer`` is the memory that the data may take; without ``batch_size`` single samples come out. All other arguments
+    are as in `corgi2.torch.CorgiDataset`. One reader a rank: threads read ahead, and decoding is in the caller's.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], *, epoch: int = 0, **settings: Any) -> None:
+        super().__init__(uri, **settings)
+        self._next = Place(epoch)
+        self._cursor: Cursor | None = None
+
+    def __len__(self) -> int:
+        return self.items()
+
+    def __iter__(self) -> Iterator[Any]:
+        self._cursor = Cursor(self._next)
+        self._next = Place(self._next.epoch + 1)
+        return self.read(self._cursor, 0, 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration gives this epoch, from its beginning, or from where a state was loaded that is in it."""
+        if epoch != self._next.epoch:
+            self._next = Place(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the latest iteration is, between two items."""
+        return self.state(self._cursor.place if self._cursor is not None else self._next, 1)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on from there, whatever the number of ranks and workers was."""
+        self._next, self._cursor = self.place_of(state), None

@@ -1,0 +1,382 @@
+"""The online half: every example once an epoch, in an order that lasts, from any place on, whoever reads."""
+
+import json
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import corgi2
+from corgi2.errors import ShardError, SourceError
+from corgi2.loader import Cursor, Feed, Loader, Place
+from tests.conftest import S3
+from tests.shards import parquet_of
+from tests.test_offline import SUFFIXES, write_source
+
+
+@contextmanager
+def _source(suffix: str, counts: list[int]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        write_source(Path(folder, "in"), suffix, counts)
+        yield Path(folder, "in")
+
+
+def _text(sample: dict[str, Any]) -> str:
+    text = sample["txt"].decode() if "txt" in sample else sample["t"]
+    return " ".join(text.split()[:2])
+
+
+def _texts(batch: dict[str, Any]) -> list[str]:
+    values = [text.decode() for text in batch["txt"]] if "txt" in batch else batch["t"]
+    return [" ".join(text.split()[:2]) for text in values]
+
+
+def _every(counts: list[int]) -> list[str]:
+    return [f"{shard} {number}" for shard, count in enumerate(counts) for number in range(count)]
+
+
+def _of_all(uri: Path, ranks: int, workers: int, batch_size: int | None = None, **options: Any) -> list[list[Any]]:
+    """What each reader of each rank gives in an epoch."""
+    feeds = [Feed(uri, rank=rank, world_size=ranks, batch_size=batch_size, **options) for rank in range(ranks)]
+    return [list(feed.read(Cursor(Place(0)), worker, workers)) for feed in feeds for worker in range(workers)]
+
+
+COUNTS = st.lists(st.integers(1, 30), min_size=1, max_size=12)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(SUFFIXES), COUNTS, st.integers(1, 5), st.integers(1, 9), st.integers(0, 99))
+def test_an_epoch_gives_every_example_once(
+    suffix: str, counts: list[int], blocks: int, batch_size: int, seed: int
+) -> None:
+    with _source(suffix, counts) as source:
+        loader = Loader(source, buffer_blocks=blocks, seed=seed)
+        assert sorted(map(_text, loader)) == sorted(_every(counts))
+        assert len(loader) == sum(counts)
+        batches = Loader(source, buffer_blocks=blocks, seed=seed, batch_size=batch_size)
+        got = [_texts(batch) for batch in batches]
+        assert sorted(text for batch in got for text in batch) == sorted(_every(counts))
+        assert len(got) == len(batches)
+        assert all(len(batch) == batch_size for batch in got[:-1])
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(SUFFIXES),
+    COUNTS,
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.none() | st.integers(1, 7),
+    st.sampled_from(["drop", "repeat", "keep"]),
+)
+def test_ranks_and_workers_are_disjoint_and_equally_long(
+    suffix: str, counts: list[int], ranks: int, workers: int, blocks: int, batch_size: int | None, tail: str
+) -> None:
+    if tail == "drop" and sum(counts) < ranks:
+        return
+    with _source(suffix, counts) as source:
+        options: dict[str, Any] = {"buffer_blocks": blocks, "tail": tail}
+        readers = _of_all(source, ranks, workers, batch_size, **options)
+        lengths = np.array([len(items) for items in readers]).reshape(ranks, workers)
+        texts = [
+            text
+            for items in readers
+            for item in items
+            for text in ([_text(item)] if batch_size is None else _texts(item))
+        ]
+        times = Counter(texts)
+        assert set(times) <= set(_every(counts))
+        if tail == "keep":
+            assert sorted(texts) == sorted(_every(counts))
+        else:
+            assert (lengths == lengths[0]).all()
+        if tail == "drop":
+            assert max(times.values()) == 1
+            assert sum(counts) - len(texts) < ranks
+        if tail == "repeat":
+            assert len(times) == sum(counts)
+            assert len(texts) - sum(counts) < ranks
+        for rank in range(ranks):
+            feed = Feed(source, rank=rank, world_size=ranks, batch_size=batch_size, **options)
+            assert feed.items() == lengths[rank].sum()
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([".tar", ".parquet", ".jsonl.zst"]),
+    COUNTS,
+    st.integers(1, 4),
+    st.none() | st.integers(1, 7),
+    st.booleans(),
+    st.floats(0, 1),
+)
+def test_resumed_equals_uninterrupted(
+    suffix: str, counts: list[int], blocks: int, batch_size: int | None, shuffle: bool, part: float
+) -> None:
+    with _source(suffix, counts) as source:
+        options: dict[str, Any] = {"buffer_blocks": blocks, "batch_size": batch_size, "shuffle": shuffle, "epoch": 2}
+        loader = Loader(source, **options)
+        whole = [json.dumps(_plain(item)) for item in loader]
+        cut = int(part * len(whole))
+        before = iter(loader)
+        loader.set_epoch(2)
+        before = iter(loader)
+        got = [json.dumps(_plain(next(before))) for _ in range(cut)]
+        state = json.loads(json.dumps(loader.state_dict()))
+        fresh = Loader(source, **options)
+        fresh.load_state_dict(state)
+        got += [json.dumps(_plain(item)) for item in fresh]
+        assert got == whole
+        after = Loader(source, **options | {"epoch": 3})
+        assert [json.dumps(_plain(item)) for item in fresh] == [json.dumps(_plain(item)) for item in after]
+
+
+def _plain(item: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.asarray(value).astype(str).tolist() for name, value in item.items()}
+
+
+@settings(max_examples=60)
+@given(st.data(), st.sampled_from([".tar", ".parquet"]), st.lists(st.integers(1, 30), min_size=3, max_size=12))
+def test_resumed_on_other_worlds_the_epoch_gives_every_example_once(
+    data: st.DataObject, suffix: str, counts: list[int]
+) -> None:
+    with _source(suffix, counts) as source:
+        state: dict[str, Any] | None = None
+        texts: list[str] = []
+        batch_size = data.draw(st.none() | st.integers(1, 5))
+        changes = data.draw(st.integers(1, 3))
+        for change in range(changes + 1):
+            ranks, workers, blocks = (data.draw(st.integers(1, 3)) for _ in range(3))
+            feeds = [
+                Feed(source, rank=rank, world_size=ranks, buffer_blocks=blocks, batch_size=batch_size, tail="keep")
+                for rank in range(ranks)
+            ]
+            start = Place(5) if state is None else feeds[0].place_of(state)
+            readers = [list(feed.read(Cursor(start), worker, workers)) for feed in feeds for worker in range(workers)]
+            turns = max(map(len, readers)) * workers
+            taken = data.draw(st.integers(0, turns)) if change < changes else turns
+            for number, items in enumerate(readers):
+                role = number % workers
+                own = items[: -(-max(0, taken - role) // workers)]
+                texts += [text for item in own for text in ([_text(item)] if batch_size is None else _texts(item))]
+            state = json.loads(
+                json.dumps(feeds[0].state(feeds[0].place_after(start, taken, batch_size or 1, workers), workers))
+            )
+        assert sorted(texts) == sorted(_every(counts))
+
+
+def test_the_epoch_advances_by_itself_and_orders_differ(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 6)
+    loader = Loader(tmp_path / "in", buffer_blocks=3, seed=1)
+    orders = [[_text(sample) for sample in loader] for _ in range(3)]
+    assert len({tuple(order) for order in orders}) == 3
+    loader.set_epoch(1)
+    assert [_text(sample) for sample in loader] == orders[1]
+    other = Loader(tmp_path / "in", buffer_blocks=3, seed=2)
+    assert [_text(sample) for sample in other] != orders[0]
+
+
+def test_the_order_lasts(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [4, 3, 5])
+    loader = Loader(tmp_path / "in", buffer_blocks=2, seed=3, epoch=1)
+    assert [_text(sample) for sample in loader] == GOLDEN
+
+
+GOLDEN = ["2 4", "1 0", "2 3", "1 2", "1 1", "2 0", "2 2", "2 1", "0 0", "0 2", "0 3", "0 1"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_without_shuffling_the_stored_order_comes_out(suffix: str, tmp_path: Path) -> None:
+    counts = [7, 1, 12, 5]
+    write_source(tmp_path / "in", suffix, counts)
+    assert [_text(sample) for sample in Loader(tmp_path / "in", shuffle=False, buffer_blocks=2)] == _every(counts)
+
+
+def test_every_block_is_read_once_an_epoch_and_one_buffer_before_the_first_batch(tmp_path: Path, s3: S3) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 12)
+    corgi2.shuffle(tmp_path / "in", s3.url, target_options=s3.options, buffer=10**8, shard_records=10)
+    loader = Loader(s3.url, storage_options=s3.options, buffer_blocks=3, batch_size=10)
+    before = loader.catalog.source.store.requests.reads
+    items = iter(loader)
+    next(items)
+    assert loader.catalog.source.store.requests.reads - before <= 2 * 3, "the first buffer, and the one ahead"
+    list(items)
+    assert loader.catalog.source.store.requests.reads - before == 12
+
+
+def test_local_and_s3_give_the_same_order(tmp_path: Path, s3: S3) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 5)
+    corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer=10**8, shard_records=10)
+    store = s3.store()
+    for path in sorted((tmp_path / "out").rglob("*")):
+        if path.suffix == ".tar":
+            store.publish(path.name, [path.read_bytes()])
+    local, remote = Loader(tmp_path / "out", buffer_blocks=2), None
+    with pytest.raises(SourceError, match="corgi2 index s3://"):
+        Loader(s3.url, storage_options=s3.options, buffer_blocks=2)
+    corgi2.index.save_index(store, corgi2.index_source(corgi2.source.find_source(s3.url, s3.options)))
+    remote = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, picks="random")
+    local = Loader(tmp_path / "out", buffer_blocks=2, picks="random")
+    assert [sample["txt"] for sample in remote] == [sample["txt"] for sample in local]
+
+
+def test_a_remote_folder_without_an_index_works_at_once_when_epochs_repeat(tmp_path: Path, s3: S3) -> None:
+    write_source(tmp_path / "in", ".jsonl", [10] * 6)
+    store = s3.store()
+    for path in sorted((tmp_path / "in").iterdir()):
+        store.publish(path.name, [path.read_bytes()])
+    loader = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, batch_size=7, repeat=True)
+    with pytest.raises(TypeError):
+        len(loader)
+    items, got, states = iter(loader), list[list[str]](), list[str]()
+    for _ in range(30):
+        got.append(_texts(next(items)))
+        states.append(json.dumps(loader.state_dict()))
+    texts = [text for batch in got for text in batch]
+    for epoch in range(3):
+        assert sorted(texts[60 * epoch : 60 * epoch + 60]) == sorted(_every([10] * 6))
+    again = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, batch_size=7, repeat=True)
+    again.load_state_dict(json.loads(states[11]))
+    rest = iter(again)
+    assert [_texts(next(rest)) for _ in range(18)] == got[12:]
+    whole = iter(Loader(s3.url, storage_options=s3.options, batch_size=7, repeat=True, drop_last=True))
+    assert {len(_texts(next(whole))) for _ in range(20)} == {7}
+
+
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_repeated_epochs_go_on_and_resume(tmp_path: Path, batch_size: int | None) -> None:
+    write_source(tmp_path / "in", ".tar", [5, 6, 7])
+    loader = Loader(tmp_path / "in", buffer_blocks=2, batch_size=batch_size, repeat=True)
+    items, got, states = iter(loader), [], []
+    for _ in range(40):
+        got.append(json.dumps(_plain(next(items))))
+        states.append(loader.state_dict())
+    for cut in (3, 17, 25):
+        again = Loader(tmp_path / "in", buffer_blocks=2, batch_size=batch_size, repeat=True)
+        again.load_state_dict(states[cut])
+        rest = iter(again)
+        assert [json.dumps(_plain(next(rest))) for _ in range(39 - cut)] == got[cut + 1 :]
+
+
+def test_batches_are_arrays_of_numbers_and_lists_of_all_else(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    table = pa.table(
+        {
+            "n": pa.array(range(10), pa.int32()),
+            "x": pa.array([0.5, None] * 5, pa.float64()),
+            "flag": [True, False] * 5,
+            "text": [f"t{n}" for n in range(10)],
+            "vector": pa.array([[n, n + 1] for n in range(10)], pa.list_(pa.float32(), 2)),
+            "list": [[1]] * 10,
+        }
+    )
+    (tmp_path / "in" / "a.parquet").write_bytes(parquet_of(table))
+    (batch,) = Loader(tmp_path / "in", batch_size=10, shuffle=False)
+    assert batch["n"].dtype == np.int32
+    assert batch["n"].tolist() == list(range(10))
+    assert batch["n"].flags.writeable
+    assert np.isnan(batch["x"][1::2]).all()
+    assert batch["flag"].dtype == bool
+    assert batch["text"] == table["text"].to_pylist()
+    assert batch["vector"].shape == (10, 2)
+    assert batch["list"] == [[1]] * 10
+    (arrow,) = Loader(tmp_path / "in", batch_size=10, shuffle=False, batch_format="arrow")
+    assert arrow.equals(table)
+
+
+def test_integers_with_nulls_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.parquet").write_bytes(parquet_of(pa.table({"n": [1, None]})))
+    with pytest.raises(SourceError, match="'n' of int64 has nulls.*batch_format='arrow'"):
+        list(Loader(tmp_path / "in", batch_size=2))
+
+
+def test_a_transform_gets_samples_or_batches(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [5])
+    assert sorted(Loader(tmp_path / "in", transform=_text)) == sorted(_every([5]))
+    assert sorted(next(iter(Loader(tmp_path / "in", transform=_texts, batch_size=5)))) == sorted(_every([5]))
+
+
+def test_a_state_of_other_data_or_another_order_is_refused(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [5, 5])
+    write_source(tmp_path / "other", ".tar", [5, 6])
+    state = Loader(tmp_path / "in").state_dict()
+    with pytest.raises(SourceError, match="other data"):
+        Loader(tmp_path / "other").load_state_dict(state)
+    with pytest.raises(SourceError, match="seed=0, not 1"):
+        Loader(tmp_path / "in", seed=1).load_state_dict(state)
+    with pytest.raises(SourceError, match="no state"):
+        Loader(tmp_path / "in").load_state_dict({})
+
+
+def test_a_shard_that_is_damaged_or_gone_is_named(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [5, 5, 5])
+    loader = Loader(tmp_path / "in", buffer_blocks=1)
+    path = tmp_path / "in" / "data-0001.tar"
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    stat = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with pytest.raises(ShardError, match="data-0001.tar"):
+        list(loader)
+    path.unlink()
+    with pytest.raises(corgi2.Corgi2Error, match="data-0001.tar"):
+        list(loader)
+
+
+def test_a_buffer_that_is_too_small_names_one_that_would_do(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b'{"t": "%s"}\n' % (b"x" * 1_000_000) * 4)
+    with pytest.raises(SourceError, match=r"buffer='(\d+)MB' would do") as refusal:
+        Loader(tmp_path / "in", buffer="2MB")
+    enough = str(refusal.value).split("buffer='")[2].split("'")[0]
+    assert len(list(Loader(tmp_path / "in", buffer=enough))) == 4
+
+
+def test_too_few_records_for_the_ranks_are_refused(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [3])
+    with pytest.raises(SourceError, match="3 records are too few for 4 ranks.*tail='repeat'"):
+        list(Loader(tmp_path / "in", rank=0, world_size=4))
+    assert [len(list(Loader(tmp_path / "in", rank=rank, world_size=4, tail="keep"))) for rank in range(4)] == [
+        1,
+        1,
+        1,
+        0,
+    ]
+
+
+def test_leaving_a_loop_early_ends_its_threads(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [5] * 20)
+    before = threading.active_count()
+    for _ in Loader(tmp_path / "in", buffer_blocks=2):
+        break
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"picks": "some"}, "picks is one of"),
+        ({"tail": "cut"}, "tail is one of"),
+        ({"batch_size": 0}, "batch_size is at least 1"),
+        ({"buffer": "many"}, "many"),
+        ({"rank": 2, "world_size": 2}, "rank is one of 0 to"),
+        ({"rank": 2}, "together"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [3])
+    with pytest.raises((ValueError, SourceError), match=words):
+        Loader(tmp_path / "in", **options)
