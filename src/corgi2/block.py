@@ -119,12 +119,23 @@ class Taste:
 
 def gather(group: Group, order: Indices, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.Table]:
     """The records ``order[0], order[1], …`` of a group, as tables of about ``slice_bytes``, one record at least."""
-    take = _taker(group.table)
+    take = taker(group)
     for batch in range(0, len(order), _BATCH):
-        rows = order[batch : batch + _BATCH] if group.rows is None else group.rows[order[batch : batch + _BATCH]]
+        records = order[batch : batch + _BATCH]
+        rows = records if group.rows is None else group.rows[records]
         for start, stop in _slices(_row_bytes(group, rows), slice_bytes):
-            taken = take(rows[start:stop])
-            yield taken if group.schema is None else taken.cast(group.schema)
+            yield take(records[start:stop])
+
+
+def taker(group: Group) -> Callable[[Indices], pa.Table]:
+    """A function that takes records of a group, in any order, as a table of one chunk."""
+    take = _taker(group.table)
+
+    def taken(records: Indices) -> pa.Table:
+        table = take(records if group.rows is None else group.rows[records])
+        return table if group.schema is None else table.cast(group.schema)
+
+    return taken
 
 
 def _slices(sizes: npt.NDArray[np.int64], slice_bytes: int) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ Memory: two arenas, one of which is filled while the other is consumed; a slice 
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from corgi2.block import SLICE_BYTES, Arena, Group, gather
+from corgi2.block import SLICE_BYTES, Arena, taker
 from corgi2.catalog import Catalog
 from corgi2.deal import Deal
 from corgi2.errors import ShardError, SourceError
@@ -65,16 +65,13 @@ def _room(catalog: Catalog, blocks: int, size: int, threads: int) -> Room:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A buffer in memory: which it is, and which rows of its group are its records."""
+    """A buffer in memory."""
 
     part: Deal
-    group: Group
-    rows: Indices | None
-    """None for all, in order."""
-
-    @property
-    def records(self) -> int:
-        return self.group.records if self.rows is None else len(self.rows)
+    records: int
+    row_bytes: int
+    take: Callable[[Indices], pa.Table]
+    """Gives its records, in any order, as a table of one chunk."""
 
 
 def fill(catalog: Catalog, parts: Sequence[Deal], room: Room) -> Iterator[Filled]:
@@ -110,20 +107,25 @@ def _fill(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, 
         group = catalog.source.format.read(watched, arena, pool.map)
     except MemoryError as error:
         raise SourceError(f"{catalog.source.url}: {error}; give a larger buffer, or run corgi2 index once") from error
+    footprint = catalog.index.column("footprint")[part.block].sum()
+    row_bytes = max(1, int(footprint) // max(1, group.records))
+    take = taker(group)
     if not catalog.is_counted:
-        return Filled(part, group, None)
+        return Filled(part, group.records, row_bytes, take)
     counts = [piece.records for piece in pieces]
     for piece, found in zip(pieces, group.counts, strict=True):
         if found != piece.records:
             raise ShardError(piece.file.name, piece.start, f"{found} records where {piece.records} were indexed")
     if (part.counts == counts).all():
-        return Filled(part, group, None)
+        return Filled(part, group.records, row_bytes, take)
     starts = np.cumsum(counts) - counts
-    chosen = [
-        begin + part.rest.rows_of(block, first, last)
-        for begin, block, first, last in zip(starts, *map(list, (part.block, part.first, part.last)), strict=True)
-    ]
-    return Filled(part, group, np.concatenate(chosen))
+    chosen = np.concatenate(
+        [
+            begin + part.rest.rows_of(block, first, last)
+            for begin, block, first, last in zip(starts, *map(list, (part.block, part.first, part.last)), strict=True)
+        ]
+    )
+    return Filled(part, len(chosen), row_bytes, lambda records: take(chosen[records]))
 
 
 def _ignore(_: int) -> None:
@@ -148,7 +150,7 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
         at, count = begin, len(order)
         if missing and at < count:
             step = min(missing, count - at)
-            carried.append(_take(filled, order[at : at + step]))
+            carried.append(filled.take(order[at : at + step]))
             at, missing = at + step, missing - step
             if not missing:
                 yield Taken(pa.concat_tables(carried).combine_chunks(), filled, at)
@@ -157,13 +159,13 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
         slab = each * max(1, _rows_of_a_slice(filled) // each)
         whole = at + ((count - at) // each * each if size else count - at)
         while at < whole:
-            some = _take(filled, order[at : min(whole, at + slab)])
+            some = filled.take(order[at : min(whole, at + slab)])
             for start in range(0, len(some), each):
                 part = some.slice(start, each)
                 yield Taken(part, filled, at + start + len(part))
             at += len(some)
         if at < count:
-            carried.append(_take(filled, order[at:]))
+            carried.append(filled.take(order[at:]))
             missing = each - (count - at)
         last = (filled, count)
     if carried and last is not None:
@@ -171,9 +173,4 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
 
 
 def _rows_of_a_slice(filled: Filled) -> int:
-    return max(1, SLICE_BYTES * filled.group.records // max(1, filled.group.footprint))
-
-
-def _take(filled: Filled, order: Indices) -> pa.Table:
-    rows = order if filled.rows is None else filled.rows[order]
-    return pa.concat_tables(gather(filled.group, rows, slice_bytes=1 << 62)).combine_chunks()
+    return max(1, SLICE_BYTES // filled.row_bytes)

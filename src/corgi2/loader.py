@@ -157,6 +157,15 @@ class Feed:
             epoch_rest(records, self.catalog.lineage, self.rules, place.epoch), shares, self.rules, place.epoch
         )
         self._check_length(rest.total, world, fresh=not shares)
+        if worker == 0 and self.rank == 0 and world.readers > len(records):
+            _log.warning(
+                "%s: %d readers share %d blocks by records: up to %d more requests an epoch; smaller blocks "
+                "(corgi2 shuffle --shard-size), or fewer workers, would save them",
+                self.catalog.source.url,
+                world.readers,
+                len(records),
+                world.readers,
+            )
         reader = self.rank * workers + role
         parts = deal(rest, world, self.rules).buffers(reader)
         ends = np.cumsum([int(part.counts.sum()) for part in parts])

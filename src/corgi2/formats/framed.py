@@ -90,6 +90,9 @@ class Framing(Protocol):
     def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
         """Decoded records."""
 
+    def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
+        """Decoded records, a list a part, with None where a record lacks it."""
+
 
 @dataclass(frozen=True, slots=True)
 class FramedFormat:
@@ -226,10 +229,8 @@ class FramedFormat:
         return self.framing.samples(record_bytes(table), offsets - offsets[0], url)
 
     def columns(self, table: Any, url: str) -> dict[str, Any]:
-        """A list a part, with None where a record lacks it."""
-        samples = list(self.samples(table, url))
-        names = dict.fromkeys(name for sample in samples for name in sample)
-        return {name: [sample.get(name) for sample in samples] for name in names if name != "__url__"}
+        offsets = record_offsets(table)
+        return self.framing.columns(record_bytes(table), offsets - offsets[0], url)
 
     def _fetch(self, piece: Piece, start: int, arena: Arena) -> "_Placed":
         view = arena.view(start, piece.length)

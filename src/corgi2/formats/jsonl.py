@@ -64,6 +64,14 @@ class JsonLines:
             except (ValueError, RecursionError) as error:
                 raise ShardError(url, start, f"not JSON ({error}); correct the line, or leave it out") from error
 
+    def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
+        """By the keys of objects; a line that is none is a ``value``."""
+        samples = [
+            sample if isinstance(sample, dict) else {"value": sample} for sample in self.samples(data, offsets, url)
+        ]
+        names = dict.fromkeys(name for sample in samples for name in sample)
+        return {name: [sample.get(name) for sample in samples] for name in names}
+
 
 def _line_ends(data: Bytes) -> Iterator[Indices]:
     """The offsets behind newlines, those of a few MB at a time: what is done with them takes several times a line."""

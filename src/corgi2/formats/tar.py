@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 import numpy as np
@@ -76,21 +76,37 @@ class Tar:
             seen[key] = parts
 
     def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
-        archive = read_archive(data, Where(url, 0, len(data), last=True))
-        keyed = np.flatnonzero(_hash_names(archive, Where(url, 0, len(data), last=True)).has_key)
+        columns = self.columns(data, offsets, url)
+        names = ("__key__", "__url__", *(name for name in columns if name != "__key__"))
+        parts = [values for name, values in columns.items() if name != "__key__"]
+        whole = not any(None in values for values in parts)
+        for row in zip(columns["__key__"], repeat(url), *parts):
+            pairs = zip(names, row, strict=True)
+            yield dict(pairs) if whole else {name: value for name, value in pairs if value is not None}
+
+    def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
+        """Members by their parts, all of one part at once; as in WebDataset, the last of equal ones counts."""
+        where = Where(url, 0, len(data), last=True)
+        archive = read_archive(data, where)
+        keyed = np.flatnonzero(_hash_names(archive, where).has_key)
         bounds = np.searchsorted(archive.start[keyed], offsets)
-        body, stop = archive.body.tolist(), (archive.body + archive.size).tolist()
-        raw, members = data.data, keyed.tolist()
-        for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            sample: dict[str, Any] = {"__key__": "", "__url__": url}
-            for member in members[first:last]:
-                key, part = _key_and_part(archive.name(member))
-                sample["__key__"] = key
-                sample[part] = bytes(raw[body[member] : stop[member]])
-            yield sample
+        records = np.repeat(np.arange(len(offsets) - 1), np.diff(bounds)).tolist()
+        starts, stops = archive.body[keyed], archive.body[keyed] + archive.size[keyed]
+        names = [_key_and_part(name) for name in archive.texts(keyed)]
+        raw, count = data.data, len(offsets) - 1
+        columns: dict[str, list[Any]] = {"__key__": [names[first][0] for first in bounds[:-1].tolist()]}
+        for (_, part), record, start, stop in zip(names, records, starts.tolist(), stops.tolist(), strict=True):
+            if part not in columns:
+                columns[part] = [None] * count
+            columns[part][record] = bytes(raw[start:stop])
+        return columns
 
 
 def _key_and_part(name: bytes) -> tuple[str, str]:
+    base = name.rfind(b"/") + 1
+    dot = name.find(b".", base)
+    if dot > base and b"\n" not in name:
+        return name[:dot].decode(), name[dot + 1 :].decode().lower()
     match = _KEY_AND_PART.fullmatch(name)
     if match is None:
         raise ValueError(f"{name!r} has no key")

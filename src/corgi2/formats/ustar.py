@@ -73,6 +73,14 @@ class Archive:
     ended: bool
     """An end mark lies there."""
 
+    def texts(self, members: Indices) -> list[bytes]:
+        """The names of members."""
+        width = self.names.shape[1]
+        texts = np.ascontiguousarray(self.names[members]).view(f"S{width}").ravel().tolist() if width else []
+        if not self.long_names and width:
+            return texts
+        return [self.name(member) for member in members.tolist()]
+
     def name(self, member: int) -> bytes:
         long = self.long_names.get(member)
         return self.names[member].tobytes().rstrip(b"\0") if long is None else long
