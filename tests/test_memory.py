@@ -92,3 +92,51 @@ def test_a_shuffle_stays_within_its_buffer(
     groups, peak = map(int, done.stdout.split())
     assert groups > passes
     assert peak <= 1.15 * BUFFER + 200_000_000, f"{peak / 1e6:.0f} MB"
+
+
+_LOAD = """
+import sys
+from pathlib import Path
+import corgi2
+
+def size(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+loader = corgi2.Loader(sys.argv[1], buffer=int(sys.argv[2]), batch_size=64)
+before = size("VmRSS")
+records = sum(len(next(iter(batch.values()))) for batch in loader)
+assert records == loader.catalog.index.records
+print(loader.world(1).window, loader.catalog.index.blocks.num_rows, size("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@pytest.mark.parametrize(
+    ("suffix", "make"),
+    [
+        (".tar", _tar(3000)),
+        (".tar", _tar(100)),
+        (".jsonl", _lines(50)),
+        (".jsonl.zst", _lines(500, "zstd")),
+        (".parquet", _rows),
+        (".parquet", _columns),
+    ],
+    ids=["tar", "tar-small", "lines-small", "lines-zstd", "parquet-text", "parquet-wide"],
+)
+def test_a_loader_stays_within_its_buffer(
+    suffix: str, make: Callable[[np.random.Generator], bytes], tmp_path: Path
+) -> None:
+    """All that comes on top of the process as it was: two halves of the buffer, a slice, a batch."""
+    (tmp_path / "in").mkdir()
+    for shard in range(SHARDS):
+        (tmp_path / "in" / f"data-{shard:03d}{suffix}").write_bytes(make(np.random.default_rng(shard)))
+    first = [sys.executable, "-c", "import corgi2, sys; corgi2.Loader(sys.argv[1])", str(tmp_path / "in")]
+    subprocess.run(first, check=True, capture_output=True)  # counts, and keeps the index
+    buffer = 2 * BUFFER
+    command = [sys.executable, "-c", _LOAD, str(tmp_path / "in"), str(buffer)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    window, blocks, peak = map(int, done.stdout.split())
+    assert 1 <= window < blocks
+    assert peak <= 1.15 * buffer + 50_000_000, f"{peak / 1e6:.0f} MB"
