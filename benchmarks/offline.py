@@ -8,17 +8,9 @@ afterwards, and end when the disk has everything. A ratio is the median of the r
 
 import argparse
 import io
-import json
-import os
-import shutil
-import statistics
-import subprocess
 import sys
 import tarfile
-import tempfile
-import time
-import venv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,73 +19,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.programs import (
+    OURS,
+    RAY_START,
+    Program,
+    Result,
+    faster,
+    install_peers,
+    leaner,
+    make_once,
+    print_table,
+    run_rounds,
+    within,
+)
+
 FOLDER = Path(".bench/offline")
-PEERS = Path(".bench/peers")
-REQUIREMENTS = ("polars", "ray[data]", "pyarrow", "aiohttp")  # without the last, Ray Data cannot read a local file
 TAR_SHARDS, SMALLEST_SAMPLE, LARGEST_SAMPLE = 40, 8_000, 100_000
 PARQUET_FILES, GROUP_ROWS = 20, 100_000
 CODECS = ("snappy", "zstd")
 BUFFER_SHARE = 0.1
-SAMPLE_SECONDS = 0.1
 
-OURS, COPY, PLAIN, POLARS, RAY = "corgi2", "cp -r and sync", "a plain copy", "Polars in memory", "Ray Data"
+COPY, PLAIN, POLARS, RAY = "cp -r and sync", "a plain copy", "Polars in memory", "Ray Data"
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Two measured numbers and what their ratio should be."""
-
-    what: str
-    ours: str
-    theirs: str
-    ratio: float
-    target: str
-    met: bool
-
-    def row(self) -> str:
-        met = "yes" if self.met else "**no**"
-        return f"| {self.what} | {self.ours} | {self.theirs} | {self.ratio:.2f} | {self.target} | {met} |"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What one run of a program took."""
-
-    seconds: float
-    peak_bytes: int
-
-
-Round = Mapping[str, Run]
-"""A run of each program, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A small script: ``work`` is timed, ``prepare`` is not. It knows ``source``, ``target`` and ``options``."""
-
-    name: str
-    python: str
-    prepare: str
-    work: str
-
-    @property
-    def script(self) -> str:
-        return _SCRIPT.format(prepare=self.prepare, work=self.work)
-
-
-_SCRIPT = """
-import json, os, subprocess, sys, time
-from pathlib import Path
-source, target, result = map(Path, sys.argv[1:4])
-options = json.loads(sys.argv[4])
-files = sorted(source.iterdir())
-{prepare}
-began = time.perf_counter()
-{work}
-seconds = time.perf_counter() - began
-peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-result.write_text(json.dumps([seconds, int(peak.split()[1]) * 1024]))
-"""
 
 _SHUFFLE = "corgi2.shuffle(source, target, buffer=options['buffer_bytes'])"
 
@@ -123,22 +70,6 @@ for number, path in enumerate(files):
 os.sync()
 """
 
-_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # listen on 127.0.0.1 only, as on those: the address below does not do it
-}
-
-_RAY_START = """
-import ray
-ray.init(
-    num_cpus=os.cpu_count(),
-    include_dashboard=False,
-    log_to_driver=False,
-    _node_ip_address="127.0.0.1",
-    _temp_dir=options["scratch"],
-)
-"""
-
 _RAY = """
 mixed = ray.data.read_parquet([str(path) for path in files]).random_shuffle(seed=0)
 mixed.write_parquet(str(target), compression=options["codec"])
@@ -158,96 +89,8 @@ def parquet_programs(peers: str) -> list[Program]:
     return [
         Program(OURS, sys.executable, "import corgi2", _SHUFFLE),
         Program(POLARS, peers, "import polars", _POLARS),
-        Program(RAY, peers, _RAY_START, _RAY),
+        Program(RAY, peers, RAY_START, _RAY),
     ]
-
-
-def install_peers(folder: Path = PEERS) -> str:
-    """The Python of an environment that holds the peers; made where it is missing."""
-    python = folder.absolute() / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    subprocess.run([*pip, *REQUIREMENTS], check=True)
-    return str(python)
-
-
-def run_rounds(programs: Sequence[Program], source: Path, options: Mapping[str, Any], rounds: int) -> list[Round]:
-    """All programs in turn, again and again."""
-    return [{program.name: run(program, source, options) for program in programs} for _ in range(rounds)]
-
-
-def run(program: Program, source: Path, options: Mapping[str, Any]) -> Run:
-    """One program, into a new folder on the disk of its source, which is gone afterwards."""
-    place = Path(tempfile.mkdtemp(dir=source.parent))
-    scratch = Path(tempfile.mkdtemp())  # Ray's sockets need a short path
-    os.sync()
-    try:
-        return _run_in(place, program, source, {**options, "scratch": str(scratch)})
-    finally:
-        shutil.rmtree(place)
-        shutil.rmtree(scratch, ignore_errors=True)
-        os.sync()
-
-
-def _run_in(place: Path, program: Program, source: Path, options: Mapping[str, Any]) -> Run:
-    result, log = place / "result.json", place / "log"
-    arguments = [source.absolute(), place.absolute() / "out", result.absolute(), json.dumps(options)]
-    command = [program.python, "-c", program.script, *map(str, arguments)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | _ENVIRONMENT)
-        sampled = _watch(process)
-    if process.returncode:
-        raise RuntimeError(f"{program.name} failed with {process.returncode}: {log.read_text()[-2000:]}")
-    seconds, peak_bytes = json.loads(result.read_text())
-    return Run(seconds, max(peak_bytes, sampled))
-
-
-def _watch(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for a process; the most memory that it and all below it were seen to take at once."""
-    peak = 0
-    while process.poll() is None:
-        peak = max(peak, _family_bytes(process.pid))
-        time.sleep(SAMPLE_SECONDS)
-    return peak
-
-
-def _family_bytes(pid: int) -> int:
-    """Memory of a process and all below it: what is private to each, and what the largest of them shares."""
-    statuses = {int(status["Pid"]): status for status in _statuses()}
-    family = [status for status in statuses.values() if _is_below(status, pid, statuses)]
-    private = sum(_kilobytes(status, "RssAnon") for status in family)
-    return 1024 * (private + max((_kilobytes(status, "RssShmem") for status in family), default=0))
-
-
-def _statuses() -> Iterator[dict[str, str]]:
-    for path in Path("/proc").glob("[0-9]*/status"):
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:  # it has ended
-            continue
-        yield {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _is_below(status: Mapping[str, str] | None, pid: int, statuses: Mapping[int, Mapping[str, str]]) -> bool:
-    while status is not None and int(status["Pid"]) != pid:
-        status = statuses.get(int(status["PPid"]))
-    return status is not None
-
-
-def _kilobytes(status: Mapping[str, str], name: str) -> int:
-    return int(status.get(name, "0 kB").split()[0])
-
-
-def make_once(folder: Path, make: Callable[[Path], object]) -> Path:
-    """A folder with data, made unless it is there."""
-    if not folder.exists():
-        partial = folder.with_name(f"{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        make(partial)
-        partial.rename(folder)
-    return folder
 
 
 def make_tar(folder: Path, size: int) -> None:
@@ -311,8 +154,8 @@ def measure_tar(folder: Path, size: int, rounds: int) -> Iterator[Result]:
     stored = sum(len(path.read_bytes()) for path in source.iterdir())
     buffer_bytes = int(BUFFER_SHARE * stored)
     measured = run_rounds(tar_programs(), source, {"buffer_bytes": buffer_bytes}, rounds)
-    yield faster("tar", measured, COPY, stored, 0.35)
-    yield faster("tar", measured, PLAIN, stored, 0.7)
+    yield faster("tar", measured, COPY, stored / 1e6, "MB", 0.35)
+    yield faster("tar", measured, PLAIN, stored / 1e6, "MB", 0.7)
     yield within("tar", measured, buffer_bytes)
 
 
@@ -328,39 +171,11 @@ def measure_parquet(folder: Path, size: int, codec: str, rounds: int, name: str)
     options = {"buffer_bytes": buffer_bytes, "codec": codec, "group_rows": shape.group_rows}
     measured = run_rounds(parquet_programs(install_peers()), source, options, rounds)
     what = f"Parquet, {name}"
-    yield faster(what, measured, POLARS, stored, 3)
+    yield faster(what, measured, POLARS, stored / 1e6, "MB", 3)
     yield leaner(what, measured, POLARS, 0.25)
-    yield faster(what, measured, RAY, stored, 1)
+    yield faster(what, measured, RAY, stored / 1e6, "MB", 1)
     yield leaner(what, measured, RAY, None)
     yield within(what, measured, buffer_bytes)
-
-
-def faster(what: str, rounds: Sequence[Round], peer: str, size: int, least: float) -> Result:
-    ratio = statistics.median(each[peer].seconds / each[OURS].seconds for each in rounds)
-    ours, theirs = (_rate(size, rounds, name) for name in (OURS, peer))
-    return Result(f"{what}: speed against {peer}", ours, theirs, ratio, f">= {least}", ratio >= least)
-
-
-def leaner(what: str, rounds: Sequence[Round], peer: str, most: float | None) -> Result:
-    ratio = statistics.median(each[OURS].peak_bytes / each[peer].peak_bytes for each in rounds)
-    ours, theirs = (_megabytes(max(each[name].peak_bytes for each in rounds)) for name in (OURS, peer))
-    target, met = ("none", True) if most is None else (f"< {most}", ratio < most)
-    return Result(f"{what}: peak memory against {peer}", ours, theirs, ratio, target, met)
-
-
-def within(what: str, rounds: Sequence[Round], buffer_bytes: int) -> Result:
-    limit = 1.15 * buffer_bytes + 200e6
-    peak = max(each[OURS].peak_bytes for each in rounds)
-    what = f"{what}: peak memory against 1.15 × the buffer of {_megabytes(buffer_bytes)} and 200 MB"
-    return Result(what, _megabytes(peak), _megabytes(limit), peak / limit, "<= 1", peak <= limit)
-
-
-def _rate(size: int, rounds: Sequence[Round], name: str) -> str:
-    return f"{size / 1e6 / statistics.median(each[name].seconds for each in rounds):,.0f} MB/s"
-
-
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:,.0f} MB"
 
 
 def _arguments() -> argparse.Namespace:
@@ -381,13 +196,8 @@ def main() -> int:
     measured = {
         "tar": measure_tar(asked.folder, sizes["tar"], asked.rounds),
     } | {name: measure_parquet(asked.folder, sizes["parquet"], asked.codec, asked.rounds, name) for name in SHAPES}
-    print("| measured | corgi2 | peer, or limit | ratio | target | met |\n|---|---|---|---|---|---|", flush=True)
-    met = True
-    for name, results in measured.items():
-        for result in results if asked.only in (None, name) else ():
-            print(result.row(), flush=True)
-            met &= result.met
-    return 0 if met else 1
+    chosen = [results for name, results in measured.items() if asked.only in (None, name)]
+    return print_table(result for results in chosen for result in results)
 
 
 if __name__ == "__main__":

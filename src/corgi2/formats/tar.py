@@ -92,25 +92,43 @@ class Tar:
         bounds = np.searchsorted(archive.start[keyed], offsets)
         records = np.repeat(np.arange(len(offsets) - 1), np.diff(bounds)).tolist()
         starts, stops = archive.body[keyed], archive.body[keyed] + archive.size[keyed]
-        names = [_key_and_part(name) for name in archive.texts(keyed)]
-        raw, count = data.data, len(offsets) - 1
-        columns: dict[str, list[Any]] = {"__key__": [names[first][0] for first in bounds[:-1].tolist()]}
-        for (_, part), record, start, stop in zip(names, records, starts.tolist(), stops.tolist(), strict=True):
-            if part not in columns:
-                columns[part] = [None] * count
-            columns[part][record] = bytes(raw[start:stop])
-        return columns
+        names, raw = archive.texts(keyed), data.data
+        cut = [name.partition(b".") for name in names] if _is_plain(archive) else list(map(_key_dot_part, names))
+        columns: dict[bytes, list[Any]] = {}
+        for (_, _, part), record, start, stop in zip(cut, records, starts.tolist(), stops.tolist(), strict=True):
+            column = columns.get(part)
+            if column is None:
+                column = columns[part] = [None] * (len(offsets) - 1)
+            column[record] = bytes(raw[start:stop])
+        keys = [cut[first][0].decode() for first in bounds[:-1].tolist()]
+        return {"__key__": keys} | _lower(columns)
 
 
-def _key_and_part(name: bytes) -> tuple[str, str]:
-    base = name.rfind(b"/") + 1
-    dot = name.find(b".", base)
-    if dot > base and b"\n" not in name:
-        return name[:dot].decode(), name[dot + 1 :].decode().lower()
+def _is_plain(archive: Archive) -> bool:
+    """Whether no name has a folder, or any other form that the first dot does not cut."""
+    names = archive.names
+    special = (names == _SLASH) | (names == _NEWLINE)
+    return not archive.long_names and not special.any() and not (names[:, :1] == _DOT).any()
+
+
+def _key_dot_part(name: bytes) -> tuple[bytes, bytes, bytes]:
     match = _KEY_AND_PART.fullmatch(name)
     if match is None:
         raise ValueError(f"{name!r} has no key")
-    return match[1].decode(), match[2].decode().lower()
+    return match[1], b".", match[2]
+
+
+def _lower(columns: dict[bytes, list[Any]]) -> dict[str, list[Any]]:
+    """Parts by their names in small letters, in which several may be one."""
+    joined: dict[str, list[Any]] = {}
+    for part, values in columns.items():
+        before = joined.get(name := part.decode().lower())
+        joined[name] = (
+            values
+            if before is None
+            else [new if new is not None else old for old, new in zip(before, values, strict=True)]
+        )
+    return joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,20 @@
+"""The examples run as they are written."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.slow
+def test_the_training_example_runs_and_learns() -> None:
+    script = EXAMPLES / "train.py"
+    assert len(script.read_text().splitlines()) <= 36
+    done = subprocess.run([sys.executable, str(script)], check=True, capture_output=True, text=True, timeout=250)
+    lines = re.findall(r"^epoch (\d): (\d+) batches, loss (\S+)$", done.stdout, re.MULTILINE)
+    assert [line[:2] for line in lines] == [("0", "32"), ("1", "32"), ("2", "32")]
+    assert float(lines[-1][2]) < 0.5
