@@ -23,12 +23,12 @@ if __name__ == "__main__":  # workers may import this file
     model = torch.nn.Linear(32, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(3):
-        for batches, batch in enumerate(loader, 1):
+        for batch in loader:
             x, label = torch.tensor(batch["x"]), torch.tensor(batch["label"])
             loss = torch.nn.functional.cross_entropy(model(x), label)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print(f"epoch {epoch}: {batches} batches, loss {loss:.3f}")
-        checkpoint = {"model": model.state_dict(), "data": ds.state_after(batches=batches, num_workers=2)}
+        print(f"epoch {epoch}: {len(loader)} batches, loss {loss:.3f}")
+        checkpoint = {"model": model.state_dict(), "data": ds.state_after(batches=len(loader), num_workers=2)}
         torch.save(checkpoint, folder / "checkpoint.pt")  # later: ds.load_state_dict(checkpoint["data"])
