@@ -68,7 +68,7 @@ MAY_IMPORT = {
     "loader": {"buffers", "catalog", "deal", "errors", "memory", "plan", "sizes", "world"},
     "torch": {"loader"},
     "describe": {"index", "sizes", "source", "stores"},
-    "audit": {"digest", "errors", "index", "journal", "progress", "recipe", "shard", "source", "stores"},
+    "audit": {"digest", "errors", "index", "journal", "progress", "recipe", "shard", "sizes", "source", "stores"},
     "verdict": {"audit", "digest", "progress", "source", "stores"},
     "demo": {"block", "errors", "index", "offline", "source", "verdict"},
     "cli": {

@@ -4,6 +4,8 @@ what the shuffle wrote."""
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,7 +47,7 @@ def test_a_flipped_bit_is_found_wherever_it_is(suffix: str, place: float, tmp_pa
     path = out / f"data-000002{suffix}"
     _flip(path, int(place * (path.stat().st_size - 1)))
     text = _problems(out)
-    assert text.startswith("NOT what the shuffle wrote: 1 problems\naltered: ")
+    assert text.startswith("NOT what the shuffle wrote: 1 problem\naltered: ")
     assert str(path) in text
     assert "is not what was written" in text
 
@@ -108,3 +110,16 @@ def test_a_copy_of_shuffled_data_holds_but_not_quickly(tmp_path: Path) -> None:
     shutil.copytree(out, tmp_path / "copy", copy_function=shutil.copy)
     assert verify(tmp_path / "copy").same
     assert "was written after the shuffle, or copied" in _problems(tmp_path / "copy", quick=True)
+
+
+def test_neither_another_run_nor_another_index_hides_what_was_altered(tmp_path: Path) -> None:
+    out = _shuffled(tmp_path, ".tar")
+    path = out / "data-000001.tar"
+    _flip(path, path.read_bytes().index(b"x" * 9))
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(SourceError, match=r"data-000001\.tar: has changed since the shuffle was finished"):
+        shuffle(tmp_path / "in", out, buffer_blocks=3)
+    assert "altered" in verify(out, quick=True).as_text()
+    subprocess.run([sys.executable, "-m", "corgi2", "index", str(out)], check=True, capture_output=True)
+    assert "indexed since the shuffle" in verify(out, quick=True).as_text()
+    assert "data-000001.tar" in _problems(out)

@@ -285,7 +285,7 @@ def test_other_parameters_a_changed_source_and_foreign_files_are_refused(tmp_pat
     shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
     before = content(tmp_path / "out")
     assert "with --seed 0, not --seed 1" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB", seed=1)
-    assert "with --buffer 1000000000, not --buffer 2000" in _refusal(tmp_path / "in", tmp_path / "out", buffer=2000)
+    assert "with --buffer 1000MB, not --buffer 2000" in _refusal(tmp_path / "in", tmp_path / "out", buffer=2000)
     (tmp_path / "in" / "data-9999.jsonl").write_text('{"new": 1}\n')
     assert "data-9999.jsonl: is new since" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB")
     (tmp_path / "in" / "data-9999.jsonl").unlink()

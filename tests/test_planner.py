@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corgi2.errors import DamageError, ShardError, SourceError
+from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.index import index_source, save_index
 from corgi2.offline import run_shuffle, shuffle
 from corgi2.planner import Job, plan_shuffle
@@ -243,3 +243,42 @@ def test_the_line_before_the_run_says_what_replacement_drops(tmp_path: Path) -> 
     assert 0.58 < len(drawn) / 400 < 0.68  # 63 % of the blocks are read
     assert 0.5 < job.dropped < 0.56
     assert "WARNING: drawn with replacement: about 5" in job.describe()
+
+
+def test_the_line_before_a_run_counts_the_reads_and_the_losses_of_all_passes(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [30] * 40)
+    job = _plan(tmp_path, buffer_blocks=5, passes=2)
+    report = run_shuffle(job)
+    small = 2 + 8 * len(job.first.groups)  # plans and markers
+    assert abs(job.reads - report.reads) <= small
+    assert abs(job.writes - report.writes) <= small
+    twice = plan_shuffle(
+        tmp_path / "in", tmp_path / "drawn", Settings(buffer_blocks=5, passes=2, with_replacement=True)
+    )
+    run_shuffle(twice)
+    lines = [line for path in (tmp_path / "drawn").glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert abs(1 - len(set(lines)) / (40 * 30) - twice.dropped) < 0.06
+
+
+def test_a_group_of_one_block_and_a_buffer_beyond_memory_are_warned_of(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [30] * 4)
+    assert "WARNING: n = 1" in _plan(tmp_path, buffer_blocks=1).describe()
+    assert "WARNING" not in _plan(tmp_path, buffer_blocks=2).describe()
+    assert "larger than the memory" in _plan(tmp_path, buffer_bytes=10**15).describe()
+
+
+def test_a_target_that_cannot_be_written_to_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [30] * 4)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file: is a file, not a folder"):
+        plan_shuffle(tmp_path / "in", tmp_path / "file" / "out", Settings())
+
+
+def test_ways_out_are_ways_out(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [30] * 4)
+    run_shuffle(plan_shuffle(tmp_path / "in", tmp_path / "out", Settings()))
+    with pytest.raises(SourceError, match="it is finished: name an empty folder, or delete this one"):
+        plan_shuffle(tmp_path / "in", tmp_path / "out", Settings(seed=1))
+    (tmp_path / "in" / "data-0000.jsonl").touch()
+    with pytest.raises(SourceError, match="keep it, or delete its folder"):
+        plan_shuffle(tmp_path / "in", tmp_path / "out", Settings())

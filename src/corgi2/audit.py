@@ -20,6 +20,7 @@ from corgi2.journal import Journal
 from corgi2.progress import Bar, progress
 from corgi2.recipe import Recipe
 from corgi2.shard import BLOCK_BYTES, Checksum, ShardFile
+from corgi2.sizes import plural
 from corgi2.source import CORGI_FOLDER, Source, find_source, is_matched, runs
 from corgi2.stores import Options, Store, read_object
 
@@ -35,6 +36,8 @@ class Audit:
     is_quick: bool
     with_replacement: bool
     """Records were drawn: some are there more than once, others not at all."""
+    skipped: tuple[str, ...]
+    """The damage in shards that the shuffle left out."""
     problems: tuple[str, ...]
 
     @property
@@ -45,15 +48,16 @@ class Audit:
         return asdict(self) | {"same": self.same}
 
     def as_text(self) -> str:
-        if self.same and self.is_quick:
-            return (
-                f"{self.records:,} records in {self.shards:,} shards: sizes, times and sums are those that the shuffle "
-                "wrote; the shards were not read"
-            )
-        if self.same:
-            once = "as the shuffle drew them" if self.with_replacement else "each is there exactly once"
-            return f"{self.records:,} records in {self.shards:,} shards: {once}, and unaltered"
-        return "\n".join([f"NOT what the shuffle wrote: {len(self.problems):,} problems", *self.problems])
+        return "\n".join([self._verdict(), *self.problems, *(f"left out: {line}" for line in self.skipped)])
+
+    def _verdict(self) -> str:
+        if not self.same:
+            return f"NOT what the shuffle wrote: {plural(len(self.problems), 'problem')}"
+        what = f"{plural(self.records, 'record')} in {plural(self.shards, 'shard')}"
+        if self.is_quick:
+            return f"{what}: sizes, times and sums are those that the shuffle wrote; the shards were not read"
+        once = "as the shuffle drew them" if self.with_replacement else "each is there exactly once"
+        return f"{what}: {once}, and unaltered"
 
 
 def audit(dst: str | os.PathLike[str], storage_options: Options | None = None, *, quick: bool = False) -> Audit:
@@ -66,13 +70,26 @@ def audit(dst: str | os.PathLike[str], storage_options: Options | None = None, *
         )
     index = without(index, {path for path in index.shards.column("path").to_pylist() if not is_matched(target, path)})
     problems, sound = _compare_listing(target, index, quick)
-    digests = {} if quick else dict(_read_all(target, index, sound))
-    problems += [found for found in digests.values() if isinstance(found, str)]
     sums = _compare_markers(target.store)
+    digests = {} if quick else dict(_read_all(target, index, sound, sums))
+    problems += [found for found in digests.values() if isinstance(found, str)]
     problems += sums.problems
-    if not quick and not problems:
+    if quick:
+        problems += _indexed_anew(target, index, sums)
+    elif not problems:
         problems += _compare_records(index, digests, sums)
-    return Audit(index.records, index.shards.num_rows, quick, sums.with_replacement, tuple(problems))
+    count = index.shards.num_rows
+    return Audit(index.records, count, quick, sums.with_replacement, sums.skipped, tuple(problems))
+
+
+def _indexed_anew(target: Source, index: Index, sums: "_Sums") -> list[str]:
+    """Shards whose index is not the one that the shuffle wrote, so that their times say nothing."""
+    known = zip(*(index.shards.column(name).to_pylist() for name in ("path", "checksum")), strict=True)
+    return [
+        f"indexed since the shuffle: {target.url}/{path}; only reading it tells (leave out --quick)"
+        for path, checksum in known
+        if sums.shards.get(path, checksum) != checksum
+    ]
 
 
 def _compare_listing(target: Source, index: Index, quick: bool) -> tuple[list[str], list[int]]:
@@ -93,7 +110,7 @@ def _compare_listing(target: Source, index: Index, quick: bool) -> tuple[list[st
     return problems, sound
 
 
-def _read_all(target: Source, index: Index, numbers: list[int]) -> Iterator[tuple[str, Digest | str]]:
+def _read_all(target: Source, index: Index, numbers: list[int], sums: "_Sums") -> Iterator[tuple[str, Digest | str]]:
     """For each shard, by path, the digest of its records, or what is wrong with it."""
     place = {entry.path: number for number, entry in enumerate(target.entries)}
     paths = index.shards.column("path").to_pylist()
@@ -103,7 +120,7 @@ def _read_all(target: Source, index: Index, numbers: list[int]) -> Iterator[tupl
         def one(number: int) -> tuple[str, Digest | str]:
             file = target.shard(place[paths[number]])
             try:
-                _check_bytes(file, index, number, bar)
+                _check_bytes(file, index, number, sums.shards.get(paths[number]), bar)
                 return paths[number], sum((digest(table) for table in target.format.stream(file)), Digest())
             except (ShardError, StoreError) as error:
                 return paths[number], f"altered: {error}"
@@ -113,9 +130,9 @@ def _read_all(target: Source, index: Index, numbers: list[int]) -> Iterator[tupl
         yield from pool.map(one, numbers)
 
 
-def _check_bytes(file: ShardFile, index: Index, number: int, bar: Bar) -> None:
+def _check_bytes(file: ShardFile, index: Index, number: int, expected: bytes | None, bar: Bar) -> None:
     """Compare a shard's bytes with the checksums of its blocks, and of all of it."""
-    whole, expected = Checksum(), index.shards.column("checksum")[number].as_py()
+    whole, expected = Checksum(), expected or index.shards.column("checksum")[number].as_py()
     part = memoryview(bytearray(min(BLOCK_BYTES, file.size)))
     for start in range(0, file.size, BLOCK_BYTES):
         view = part[: min(BLOCK_BYTES, file.size - start)]
@@ -131,7 +148,7 @@ def _check_bytes(file: ShardFile, index: Index, number: int, bar: Bar) -> None:
         file.readinto(block["start"], view)
         if Checksum.of(view) != block["checksum"]:
             raise ShardError(file.name, block["start"], f"the block of {block['length']} bytes is not what was written")
-    raise ShardError(file.name, 0, "what lies around the blocks is not what was written")
+    raise ShardError(file.name, 0, "the shard is not what was written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +156,11 @@ class _Sums:
     """What the last shuffle kept: what is wrong with it, the shards that it wrote, and the sum of their records."""
 
     problems: tuple[str, ...]
-    paths: frozenset[str] = frozenset()
+    shards: dict[str, bytes] = field(default_factory=dict)
+    """The checksum of each, by its path."""
     output: Digest = field(default_factory=Digest)
     with_replacement: bool = False
+    skipped: tuple[str, ...] = ()
 
 
 def _compare_markers(store: Store) -> _Sums:
@@ -151,7 +170,8 @@ def _compare_markers(store: Store) -> _Sums:
         return _Sums((f"{store.url}: has an index, but no sums of a shuffle; name the source, too",))
     journal = Journal(store, generation)
     recipe = Recipe.decode(_read(store, journal.plan_path), f"{store.url}/{journal.plan_path}")
-    passes = json.loads(_read(store, journal.done_path))["passes"]
+    done = json.loads(_read(store, journal.done_path))
+    passes = done["passes"]
     problems: list[str] = []
     before: Digest | None = None
     for number, sums in enumerate(passes, 1):
@@ -167,8 +187,9 @@ def _compare_markers(store: Store) -> _Sums:
             if before not in (None, taken):
                 problems.append(f"pass {number} read other records than the pass before wrote")
         before = given
-    paths = frozenset(shard.path for marker in markers for shard in marker.shards)
-    return _Sums(tuple(problems), paths, given, recipe.settings.with_replacement)
+    shards = {shard.path: shard.checksum for marker in markers for shard in marker.shards}
+    skipped = (*recipe.skipped, *done["skipped"])
+    return _Sums(tuple(problems), shards, given, recipe.settings.with_replacement, skipped)
 
 
 def _compare_records(index: Index, digests: dict[str, Digest | str], sums: _Sums) -> list[str]:
@@ -178,7 +199,7 @@ def _compare_records(index: Index, digests: dict[str, Digest | str], sums: _Sums
     problems = []
     if count != index.records:
         problems.append(f"{count:,} records are there, the index knows {index.records:,}")
-    if sums.paths <= there.keys() and sum((there[path] for path in sums.paths), Digest()) != sums.output:
+    if sums.shards.keys() <= there.keys() and sum((there[path] for path in sums.shards), Digest()) != sums.output:
         problems.append("the records that are there do not add up to those that were written")
     return problems
 

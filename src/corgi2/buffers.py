@@ -3,6 +3,7 @@
 Memory: two arenas, one of which is filled while the other is consumed; a slice of a few MB; and what decoding takes.
 """
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -95,8 +96,9 @@ def fill(catalog: Catalog, parts: Sequence[Deal], room: Room) -> Iterator[Filled
             del filled
     finally:
         stop.set()
-        ahead.shutdown(cancel_futures=True)
-        pool.shutdown(cancel_futures=True)
+        if not sys.is_finalizing():  # which has ended all threads
+            ahead.shutdown(cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
 
 
 def _fill(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event) -> Filled:

@@ -169,7 +169,9 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
     help="Mix again what was mixed, with blocks of other groups. 2 mix almost any data set. Costs as much once more.",
 )
 @click.option("--with-replacement", is_flag=True, help="As the paper prints it: drops about half of the records.")
-@click.option("--shard-size", type=Size(), help="Write shards of about this size.  [default: as many as SRC has]")
+@click.option(
+    "--shard-size", type=Size(), help="Write shards of about this size.  [default: about as many shards as SRC has]"
+)
 @click.option("--shard-records", type=click.IntRange(min=1), help="Write shards of about so many records.")
 @click.option(
     "--in-place",

@@ -100,8 +100,10 @@ class Feed:
         return find_world(*self._given_world)[1]
 
     def settle(self) -> None:
-        """Keep the rank as it is known now: a process that is started afresh does not know it."""
-        self._given_world = find_world(*self._given_world)
+        """Keep the rank, if it is known by now: a process that is started afresh does not know it."""
+        world = find_world(*self._given_world)
+        if world[1] > 1:
+            self._given_world = world
 
     def room(self, workers: int) -> Room:
         return room_for(self.catalog, self.buffer_bytes, workers, self.buffer_blocks)

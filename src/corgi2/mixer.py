@@ -6,7 +6,7 @@ slices, else a block; and what a store holds of an upload.
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -62,6 +62,19 @@ class Threads:
             self.stop.set()
             wait(self._writing, None if isinstance(error, Exception) else _LAST_WORDS_SECONDS)
             raise
+
+    def map(self, task: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """By the readers. When it returns, or raises, none of them is at work any more on what it was given: an arena
+        that is read into again must not be written to by those that were before."""
+        futures = [self.readers.submit(task, item) for item in items]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        for future in futures:
+            future.cancel()
+        wait(futures)
+        for future in futures:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                raise error
+        return [future.result() for future in futures]
 
     def write(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         future = self.writers.submit(task, *arguments)
@@ -122,7 +135,7 @@ class Mixing:
                 "untouched, the target is not finished. Please report this"
             )
         shards = tuple(shard for _, shard in written)
-        return Marker(self.group, self.taken, given, shards, tuple(self.skipped))
+        return Marker(self.group, self.taken, given, shards, tuple(sorted(self.skipped)))
 
     def mix(self, blocks: Indices, shards: list[int], at: int = 0) -> None:
         """Write blocks as shards; in halves, where they turn out larger than planned."""
@@ -182,7 +195,7 @@ class Mixing:
                 replace(piece, file=WatchedShard(piece.file, mixer.advance, mixer.threads.stop)) for piece in pieces
             ]
             try:
-                group = stage.source.format.read(watched, mixer.arena, mixer.threads.readers.map)
+                group = stage.source.format.read(watched, mixer.arena, mixer.threads.map)
                 mixer.threads.readers.submit(release_unused)
                 return group
             except ShardError as error:
@@ -200,7 +213,9 @@ class Mixing:
         free = _Latch()
         for shard, rows in zip(shards, np.split(order, cuts), strict=True):
             if len(rows):
-                body = part.cut(rows, mixer.stage.blocks)
+                body: Iterable[Iterable[pa.Table]] = part.cut(rows, mixer.stage.blocks)
+                if len(shards) == 1:  # nobody else is writing
+                    body = ahead(mixer.threads.readers, map(list, body))
                 self.writing.append(mixer.threads.write(self._publish, shard, body, free.hold()))
         hashing = [mixer.threads.readers.submit(_digest_of, group.table, *span) for span in group.spans]
         self.taken += sum((future.result() for future in hashing), Digest())
@@ -220,10 +235,7 @@ class Mixing:
     ) -> tuple[Digest, NewShard]:
         mixer, tally = self.mixer, _Tally()
         path = mixer.path_of(self.group, shard)
-        tallied: Iterable[Iterable[pa.Table]] = map(tally.of, blocks)
-        if mixer.stage.shards == 1:  # nobody else is writing
-            tallied = ahead(mixer.threads.readers, map(list, tallied))
-        writing = mixer.stage.source.format.write(tallied, mixer.recipe.profile)
+        writing = mixer.stage.source.format.write(map(tally.of, blocks), mixer.recipe.profile)
         body = _Body(writing, mixer.threads.stop, release)
         try:
             entry = mixer.target.publish(path, body)

@@ -34,7 +34,7 @@ from corgi2.recipe import Settings
 from corgi2.shard import BLOCK_BYTES, Scan
 from corgi2.sizes import parse_size
 from corgi2.stage import Stage, next_stage
-from corgi2.stores import Options, Store
+from corgi2.stores import Options, Store, read_object
 
 _log = logging.getLogger("corgi2")
 
@@ -148,8 +148,19 @@ class _Run:
         if not job.is_begun or job.target.head(job.journal.done_path) is None:
             return None
         index = load_index(job.target)
+        if index is None:
+            return None
+        changed = sorted(entry.path for entry in set(index.entries) - set(job.target.list()))
+        if changed:
+            raise SourceError(
+                f"{job.target.url}/{changed[0]}: has changed since the shuffle was finished, or is gone; corgi2 verify "
+                f"{job.target.url} says what is wrong"
+            )
+        done = job.target.head(job.journal.done_path)
+        if done is not None:
+            self.skipped += json.loads(read_object(job.target, done))["skipped"]
         self.groups = len(job.first.groups)
-        return index if index is not None and _is_there(job.target, index) else None
+        return index
 
     def make(self) -> Index:
         job = self.job
@@ -169,7 +180,8 @@ class _Run:
                 stage = next_stage(stage, markers, job.recipe, job.target)
             index = _finish(job, stage, markers)
         # After the lock is gone: with this, everything is done.
-        job.target.publish(job.journal.done_path, [json.dumps({"passes": self.sums}, indent=1).encode()])
+        done = {"passes": self.sums, "skipped": self.skipped}
+        job.target.publish(job.journal.done_path, [json.dumps(done, indent=1).encode()])
         return index
 
     def _pass(self, stage: Stage, arena: Arena, threads: "Threads") -> list[Marker]:
@@ -312,9 +324,10 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
     for shard, _ in shards:
         entry = there.get(shard.path)
         if entry is None or entry.size != shard.size:
+            wrong = "is gone" if entry is None else "is not the shard that was written"
             raise SourceError(
-                f"{job.target.url}/{shard.path}: is not the shard that was written; delete the markers in "
-                f"{job.journal.pass_folder(stage.number)}/groups to make it again"
+                f"{job.target.url}/{shard.path}: {wrong}; delete {job.journal.pass_folder(stage.number)}/groups there, "
+                "and give the command again to make it anew"
             )
     schema = job.index.shards.column("schema")[0].as_py()
     scans = [(there[shard.path], Scan(shard.blocks, schema, shard.checksum)) for shard, _ in shards]
@@ -335,8 +348,3 @@ def _beside_others(job: Job, index: Index) -> Index:
     """In place, the folder may hold other shards, which the index knows."""
     known = load_index(job.target) if job.recipe.settings.in_place else None
     return index if known is None else merge(without(known, {entry.path for entry in job.index.entries}), index)
-
-
-def _is_there(store: Store, index: Index) -> bool:
-    """Whether all shards of an index are as it says."""
-    return set(index.entries) <= set(store.list())

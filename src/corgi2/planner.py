@@ -7,7 +7,7 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,12 +63,17 @@ class Job:
         if not self.recipe.settings.with_replacement:
             return 0.0
         drawn = np.bincount(np.concatenate(self.first.groups), minlength=self.index.blocks.num_rows)
-        return float(np.average(np.exp(-drawn), weights=self.index.column("length")))
+        lost = float(np.average(np.exp(-drawn), weights=self.index.column("length")))
+        for _ in range(self.recipe.settings.passes - 1):  # all copies of a record must be lost
+            lost = float(np.exp(np.exp(lost - 1) - 1))
+        return lost
 
     @property
     def reads(self) -> int:
-        """About: of blocks, in requests of an object store."""
-        return self.recipe.settings.passes * int(np.ceil(self.index.column("length") / BLOCK_BYTES).sum())
+        """About: of blocks, in requests of an object store. What lies between two passes is read as it was written."""
+        between = 0 if self.first.is_last else len(self.first.groups) * self.first.shards
+        first = int(np.ceil(self.index.column("length") / BLOCK_BYTES).sum())
+        return first + between * (self.recipe.settings.passes - 1)
 
     @property
     def writes(self) -> int:
@@ -110,9 +115,16 @@ class Job:
             + (f", {format_size(free)} free" if free is not None else ""),
             f"in place in {self.target.url}" if settings.in_place else f"to {self.target.url}",
         ]
-        warning = f"WARNING: drawn with replacement: about {self.dropped:.0%} of the records will be dropped"
-        lines = ["; ".join(part for part in parts if part), *([warning] if settings.with_replacement else [])]
+        lines = ["; ".join(part for part in parts if part), *(f"WARNING: {warning}" for warning in self._warnings())]
         return "\n".join(lines + [f"left out: {line}" for line in self.recipe.skipped])
+
+    def _warnings(self) -> Iterator[str]:
+        if self.recipe.settings.with_replacement:
+            yield f"drawn with replacement: about {self.dropped:.0%} of the records will be dropped"
+        if self.first.n == 1 and self.index.blocks.num_rows > 1:
+            yield "n = 1: every block is shuffled in itself, and nothing is mixed between them; give a larger --buffer"
+        if self.recipe.buffer_bytes > usable_memory():
+            yield f"the buffer is larger than the memory of {format_size(usable_memory())} that this process may use"
 
 
 def plan_shuffle(
@@ -145,8 +157,10 @@ def plan_shuffle(
         _check_empty(journal, listing)
         return _new_job(source, target, settings, generation=0, prefix=_prefix(source))
     recipe, index = held
-    recipe.check(source.url, settings, target.url)
-    source = replace(source, entries=_planned_entries(recipe, index, source.entries, source.url))
+    is_done = runs(entry.path for entry in listing).get(0, False)
+    recipe.check(source.url, settings, target.url, is_done)
+    start_anew = _DELETE if is_done else _START_ANEW
+    source = replace(source, entries=_planned_entries(recipe, index, source.entries, source.url, start_anew))
     return _resumed(recipe, index, source, target)
 
 
@@ -166,7 +180,7 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
     if held is None:
         raise SourceError(f"{store.url}: the plan of a shuffle in place has just been deleted; give the command again")
     recipe, index = held
-    recipe.check(store.url, settings, store.url)
+    recipe.check(store.url, settings, store.url, is_done=False)
     source = Source(store, tuple(index.entries), format_of(recipe.suffix), (), patterns)
     job = _resumed(recipe, index, source, store)
     _check_left(job, listing)
@@ -191,6 +205,7 @@ def _new_job(source: Source, target: Store, settings: Settings, generation: int,
         skipped=blocks.skipped,
     )
     job = Job(recipe, target, blocks.index, first_stage(blocks.source, blocks.index, recipe), is_begun=False)
+    target.check_writable()
     _check_space(job)
     return job
 
@@ -278,20 +293,23 @@ def _check_space(job: Job) -> None:
         )
 
 
-def _planned_entries(recipe: Recipe, index: Index, found: Iterable[Entry], url: str) -> tuple[Entry, ...]:
+def _planned_entries(
+    recipe: Recipe, index: Index, found: Iterable[Entry], url: str, start_anew: str
+) -> tuple[Entry, ...]:
     """The shards as planned, if they still are what they were."""
     now, planned = {entry.path: entry for entry in found}, index.entries
     left_out = {line.split(": at byte ")[0].removeprefix(f"{url}/") for line in recipe.skipped}
     for entry in planned:
         if now.pop(entry.path, None) != entry:
-            raise SourceError(f"{url}/{entry.path}: has changed since the shuffle began; {_START_ANEW}")
+            raise SourceError(f"{url}/{entry.path}: has changed since the shuffle began; {start_anew}")
     new = sorted(now.keys() - left_out)
     if new:
-        raise SourceError(f"{url}/{new[0]}: is new since the shuffle began; {_START_ANEW}")
+        raise SourceError(f"{url}/{new[0]}: is new since the shuffle began; {start_anew}")
     return tuple(planned)
 
 
 _START_ANEW = "--restart discards what was written and begins anew"
+_DELETE = "the shuffle is finished: keep it, or delete its folder to make another"
 
 
 def _check_left(job: Job, listing: Iterable[Entry]) -> None:

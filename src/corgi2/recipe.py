@@ -86,7 +86,7 @@ class Recipe:
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: the plan is damaged, or of another version ({error})") from error
 
-    def check(self, source: str, settings: Settings, where: str) -> None:
+    def check(self, source: str, settings: Settings, where: str, is_done: bool) -> None:
         """Refuse to go on with other settings. A buffer that is not given is the one that was taken."""
         if self.source != source:
             raise SourceError(f"{where}: holds a shuffle of {self.source}, not of {source}; name an empty folder")
@@ -97,9 +97,15 @@ class Recipe:
             ours, theirs = getattr(self.settings, item.name), getattr(asked, item.name)
             if ours != theirs:
                 raise SourceError(
-                    f"{where}: holds a shuffle with {_given(item.name, ours)}, not {_given(item.name, theirs)}; give "
-                    "the same command again to go on, --restart to discard it, or name an empty folder"
+                    f"{where}: holds a shuffle with {_given(item.name, ours)}, not {_given(item.name, theirs)}; "
+                    + self._way_on(is_done)
                 )
+
+    def _way_on(self, is_done: bool) -> str:
+        if is_done:
+            return "it is finished: name an empty folder, or delete this one"
+        same = "give the same command again to go on"
+        return same if self.settings.in_place else f"{same}, --restart to discard it, or name an empty folder"
 
 
 def _option(name: str) -> str:
@@ -110,4 +116,6 @@ def _option(name: str) -> str:
 def _given(name: str, value: object) -> str:
     if value is None or value is False:
         return f"no {_option(name)}"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{_option(name)} {value if value % 1_000_000 else f'{value // 1_000_000}MB'}"
     return _option(name) if value is True else f"{_option(name)} {value}"

@@ -66,7 +66,7 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         self._check_sharding()
         worker, workers = _worker()
         if self._counters.loads != self._loads:
-            raise RuntimeError("a state was loaded after the workers had started; make a new DataLoader")
+            return map(_refuse, [None])  # when the first batch is asked for: an error here would only end the worker
         self._cursor = Cursor(self._coming(worker))
         self._counters.begin(worker, workers if get_worker_info() is not None else 0)
         return self._feed.read(self._cursor, worker, workers)
@@ -131,6 +131,10 @@ class _Counters:
         self._memory = torch.zeros(3 + 2 * _SLOTS, dtype=torch.int64)
         self._memory.share_memory_()  # type: ignore[no-untyped-call]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._memory.share_memory_()  # type: ignore[no-untyped-call]
+
     @property
     def _numbers(self) -> Any:
         return self._memory.numpy()
@@ -166,8 +170,10 @@ class _Counters:
 
     def begin(self, worker: int, workers: int) -> None:
         self._numbers[1] = workers
-        self._since_set[worker] += 1
-        self._since_load[worker] += 1
+        for since in (self._since_set, self._since_load):
+            since[worker] += 1
+            if worker == 0:  # and for those that do not read this time
+                since[max(1, workers) :] += 1
 
     def set_epoch(self, epoch: int) -> None:
         self._numbers[0] = epoch
@@ -194,6 +200,10 @@ class _TensorFeed(Feed):
 
 def _tensor(value: Any) -> Any:
     return torch.from_numpy(value) if isinstance(value, np.ndarray) and value.dtype.kind in "biuf" else value
+
+
+def _refuse(_: None) -> None:
+    raise RuntimeError("a state was loaded after the workers had started; make a new DataLoader")
 
 
 def _worker() -> tuple[int, int]:

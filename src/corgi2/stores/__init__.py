@@ -83,6 +83,9 @@ class Store(Protocol):
     def free_bytes(self) -> int | None:
         """Room for more, or None where there is no end of it."""
 
+    def check_writable(self) -> None:
+        """Refuse a place that can be seen not to take anything, without writing to it."""
+
     def keeps_versions(self, path: str) -> bool:
         """Whether this object, once deleted, would still take room as an old version."""
 

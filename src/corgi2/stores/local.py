@@ -99,6 +99,15 @@ class LocalStore:
             status = os.statvfs(folder)
         return status.f_bavail * status.f_frsize
 
+    def check_writable(self) -> None:
+        folder = Path(self.url).absolute()
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir():
+            raise StoreError(f"{folder}: is a file, not a folder to write to; name another one")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise StoreError(f"{folder}: may not be written to; name another folder, or ask for the right to")
+
     def keeps_versions(self, path: str) -> bool:  # noqa: ARG002
         return False
 

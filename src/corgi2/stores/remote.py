@@ -120,6 +120,9 @@ class RemoteStore:
     def free_bytes(self) -> None:
         return None
 
+    def check_writable(self) -> None:
+        """Only writing tells."""
+
     def keeps_versions(self, path: str) -> bool:
         client = self._client()
         meta = self._ask("looking up", path, lambda: obstore().head(client, self._key(path)), lists=1)

@@ -1,0 +1,62 @@
+"""One group: whoever reads has ended before anybody else may write where it did."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import corgi2
+from corgi2.mixer import Threads
+from corgi2.stores.local import LocalStore
+from tests.test_offline import write_source
+
+
+def test_when_a_map_raises_no_task_is_at_work_any_more() -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def task(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01 * number)
+        with lock:
+            running -= 1
+        if number == 1:
+            raise ValueError("the second")
+        return number
+
+    with Threads(4, 1) as threads:
+        assert threads.map(task, [2, 0, 3]) == [2, 0, 3]
+        with pytest.raises(ValueError, match="the second"):
+            threads.map(task, range(12))
+        assert running == 0
+        assert most > 1
+
+
+@pytest.mark.parametrize("repeat", range(3))
+def test_a_damaged_shard_spoils_no_other(repeat: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The damage is found at once, while the others are still being read, slowly, into the same memory."""
+    write_source(tmp_path / "in", ".tar", [40] * 6)
+    write_source(tmp_path / "good", ".tar", [40] * 6)
+    bad = tmp_path / "in" / "data-0002.tar"
+    bad.write_bytes(bad.read_bytes()[:9000])
+    (tmp_path / "good" / "data-0002.tar").unlink()
+    read = LocalStore.readinto
+
+    def slow(self: LocalStore, path: str, start: int, buffer: memoryview) -> None:
+        for at in range(0, len(buffer), 1 << 14):
+            read(self, path, start + at, buffer[at : at + (1 << 14)])
+            time.sleep(0 if "0002" in path else 0.005)
+
+    monkeypatch.setattr(LocalStore, "readinto", slow)
+    report = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=repeat)
+    monkeypatch.undo()
+    assert len(report.skipped) == 1
+    assert "data-0002.tar" in report.skipped[0]
+    assert corgi2.verify(tmp_path / "good", tmp_path / "out").same
+    again = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=repeat)
+    assert again.was_complete
+    assert again.skipped == report.skipped
+    assert "left out: " in corgi2.verify(tmp_path / "out").as_text()
