@@ -2,12 +2,15 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import corgi2
+from corgi2 import mixer
 from corgi2.mixer import Threads
+from corgi2.plan import Indices, permutation
 from corgi2.stores.local import LocalStore
 from tests.test_offline import write_source
 
@@ -35,9 +38,9 @@ def test_when_a_map_raises_no_task_is_at_work_any_more() -> None:
         assert most > 1
 
 
-@pytest.mark.parametrize("repeat", range(3))
-def test_a_damaged_shard_spoils_no_other(repeat: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The damage is found at once, while the others are still being read, slowly, into the same memory."""
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_shard_spoils_no_other(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The damage is found at once, while the others are still being read, slowly, into memory that is used again."""
     write_source(tmp_path / "in", ".tar", [40] * 6)
     write_source(tmp_path / "good", ".tar", [40] * 6)
     bad = tmp_path / "in" / "data-0002.tar"
@@ -45,18 +48,26 @@ def test_a_damaged_shard_spoils_no_other(repeat: int, tmp_path: Path, monkeypatc
     (tmp_path / "good" / "data-0002.tar").unlink()
     read = LocalStore.readinto
 
+    seen: set[str] = set()
+
     def slow(self: LocalStore, path: str, start: int, buffer: memoryview) -> None:
-        for at in range(0, len(buffer), 1 << 14):
-            read(self, path, start + at, buffer[at : at + (1 << 14)])
-            time.sleep(0 if "0002" in path else 0.005)
+        shard, is_first = path.endswith(".tar"), path not in seen
+        seen.add(path)
+        time.sleep(0.4 if shard and is_first and sum(name.endswith(".tar") for name in seen) > 4 else 0)
+        read(self, path, start, buffer)
+
+    def late(count: int, key: Sequence[int]) -> Indices:
+        time.sleep(0.6)  # between reading and gathering
+        return permutation(count, key)
 
     monkeypatch.setattr(LocalStore, "readinto", slow)
-    report = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=repeat)
+    monkeypatch.setattr(mixer, "permutation", late)
+    report = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=seed)
     monkeypatch.undo()
     assert len(report.skipped) == 1
     assert "data-0002.tar" in report.skipped[0]
     assert corgi2.verify(tmp_path / "good", tmp_path / "out").same
-    again = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=repeat)
+    again = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=seed)
     assert again.was_complete
     assert again.skipped == report.skipped
     assert "left out: " in corgi2.verify(tmp_path / "out").as_text()
