@@ -3,7 +3,6 @@
 ``python -m benchmarks.online`` makes data sets of records of 1, 8 and 100 KB as tar and as Parquet below ``.bench``,
 which it keeps for the next time, prints a table, and fails if a target is missed. One process each, the same data, the
 same buffer (in records, where a peer counts those), the same kind of output; all programs in turn, from a warm cache.
-``--peers`` adds loaders with formats of their own, in an environment of their own.
 """
 
 import argparse
@@ -34,7 +33,6 @@ from benchmarks.programs import (
 FOLDER = Path(".bench/online")
 SHARDS, BATCH = 100, 256
 BUFFER_SHARE = 0.1
-OWN_PEERS, OWN_REQUIREMENTS = Path(".bench/own-peers"), ("mosaicml-streaming", "litdata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +64,13 @@ assert count == options["records"], count
 _OURS = """
 import corgi2
 loader = corgi2.Loader(source, buffer=options["buffer_bytes"], batch_size=options["batch"])
+"""
+_TABLES = """
+import corgi2
+loader = corgi2.Loader(source, buffer=options["buffer_bytes"], batch_size=options["batch"], batch_format="arrow")
+"""
+_COUNT_TABLES = """
+assert sum(map(len, loader)) == options["records"]
 """
 _WEBDATASET = """
 import warnings
@@ -106,7 +111,12 @@ with ThreadPoolExecutor(room.threads) as pool:
     loader.catalog.source.format.read(pieces, Arena(room.capacity), pool.map)
 """
 WEBDATASET, DATASETS, RAY = "WebDataset", "HF datasets", "Ray Data"
-SEQUENTIAL, FIRST, ONE_BUFFER = "reading the files", "corgi2, first batch", "reading one buffer"
+TABLES, SEQUENTIAL, FIRST, ONE_BUFFER = (
+    "corgi2, Arrow",
+    "reading the files",
+    "corgi2, first batch",
+    "reading one buffer",
+)
 
 
 def make_tar(folder: Path, size: Size) -> None:
@@ -152,6 +162,7 @@ def measure(folder: Path, kind: str, size: Size, batch: int | None, rounds: int,
         if batch:
             programs.append(Program(RAY, peers, RAY_START + _RAY, _COUNT))
     if batch:
+        programs.append(Program(TABLES, python, _TABLES, _COUNT_TABLES))
         programs.append(Program(SEQUENTIAL, python, "", _SEQUENTIAL[kind]))
         programs.append(Program(FIRST, python, _OURS, _FIRST))
         programs.append(Program(ONE_BUFFER, python, _OURS, _ONE_BUFFER))
@@ -162,7 +173,8 @@ def measure(folder: Path, kind: str, size: Size, batch: int | None, rounds: int,
             yield faster(what, measured, program.name, size.records, "sample", size.target)
             yield leaner(what, measured, program.name, None)
     if batch:
-        yield faster(what, measured, SEQUENTIAL, size.bytes / 1e6, "MB", 0.5)
+        yield faster(what, measured, SEQUENTIAL, size.bytes / 1e6, "MB", None)
+        yield faster(f"{what} as Arrow tables", measured, SEQUENTIAL, size.bytes / 1e6, "MB", 0.5, ours=TABLES)
         yield faster(what, measured, ONE_BUFFER, 1, "buffer", 1 / 1.2, ours=FIRST)
 
 

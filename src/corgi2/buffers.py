@@ -135,9 +135,12 @@ def _ignore(_: int) -> None:
 
 
 class Taken(NamedTuple):
-    """Some records, the buffer that the last of them came from, and how many of that one are done then."""
+    """Some records: ``size`` from ``start`` on in a table that several share, because decoding many at once is cheaper.
+    And the buffer that the last of them came from, with how many of it are done then."""
 
     table: pa.Table
+    start: int
+    size: int
     filled: Filled
     done: int
 
@@ -155,7 +158,7 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
             carried.append(filled.take(order[at : at + step]))
             at, missing = at + step, missing - step
             if not missing:
-                yield Taken(pa.concat_tables(carried).combine_chunks(), filled, at)
+                yield _joined(carried, filled, at)
                 carried = []
         each = size or _rows_of_a_slice(filled)
         slab = each * max(1, _rows_of_a_slice(filled) // each)
@@ -163,15 +166,20 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
         while at < whole:
             some = filled.take(order[at : min(whole, at + slab)])
             for start in range(0, len(some), each):
-                part = some.slice(start, each)
-                yield Taken(part, filled, at + start + len(part))
+                stop = min(len(some), start + each)
+                yield Taken(some, start, stop - start, filled, at + stop)
             at += len(some)
         if at < count:
             carried.append(filled.take(order[at:]))
             missing = each - (count - at)
         last = (filled, count)
     if carried and last is not None:
-        yield Taken(pa.concat_tables(carried).combine_chunks(), *last)
+        yield _joined(carried, *last)
+
+
+def _joined(tables: list[pa.Table], filled: Filled, done: int) -> Taken:
+    table = pa.concat_tables(tables).combine_chunks()
+    return Taken(table, 0, len(table), filled, done)
 
 
 def _rows_of_a_slice(filled: Filled) -> int:

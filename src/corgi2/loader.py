@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from corgi2.buffers import Filled, Room, Taken, fill, room_for, tables
 from corgi2.catalog import open_catalog
@@ -132,20 +131,25 @@ class Feed:
 
     def _epoch(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
         reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers)
+        decoded: tuple[Any, dict[str, Any]] = None, {}
         for taken, places in reading:
             if self.batch_size is not None:
-                cursor.place = places(len(taken.table))
-                yield self._transformed(self._batch(taken.table))
+                cursor.place = places(taken.size)
+                if self.batch_format == "arrow":
+                    yield self._transformed(taken.table.slice(taken.start, taken.size))
+                    continue
+                if decoded[0] is not taken.table:
+                    decoded = taken.table, self.catalog.source.format.columns(taken.table, self.catalog.source.url)
+                yield self._transformed(self._batch(decoded[1], slice(taken.start, taken.start + taken.size)))
                 continue
             samples = self.catalog.source.format.samples(taken.table, self.catalog.source.url)
             for number, sample in enumerate(samples, 1):
                 cursor.place = places(number)
                 yield self._transformed(sample)
 
-    def _batch(self, table: pa.Table) -> Any:
-        if self.batch_format == "arrow":
-            return table
-        return self.catalog.source.format.columns(table, self.catalog.source.url)
+    def _batch(self, columns: dict[str, Any], part: slice) -> dict[str, Any]:
+        """Some rows of decoded columns."""
+        return {name: values[part] for name, values in columns.items()}
 
     def _transformed(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
@@ -175,8 +179,8 @@ class Feed:
         skip = done - (int(ends[first - 1]) if first else 0)
         orders = self._orders(parts[first:], place.epoch, len(shares), reader, skip, self.room(workers))
         for taken in tables(orders, self.batch_size):
-            before, count = done, len(taken.table)
-            done += count
+            before = done
+            done += taken.size
 
             def places(number: int, before: int = before) -> Place:
                 return Place(place.epoch, shares, (role, before + number))
@@ -207,12 +211,11 @@ class Feed:
         orders = self._orders(parts[first:], place.epoch, 0, reader, skip, self.room(workers))
         numbers = {id(part): number for number, part in enumerate(parts)}
         for taken in tables(orders, self.batch_size):
-            count = len(taken.table)
-            if self.rules.drop_last and count < (self.batch_size or 1):
+            if self.rules.drop_last and taken.size < (self.batch_size or 1):
                 continue
 
-            def places(number: int, taken: Taken = taken, count: int = count) -> Place:
-                at = (numbers[id(taken.filled.part)], taken.done - count + number)
+            def places(number: int, taken: Taken = taken) -> Place:
+                at = (numbers[id(taken.filled.part)], taken.done - taken.size + number)
                 return Place(place.epoch, buffer=at)
 
             yield taken, places

@@ -193,9 +193,8 @@ class _Counters:
 class _TensorFeed(Feed):
     """Batches with tensors."""
 
-    def _batch(self, table: Any) -> Any:
-        batch = super()._batch(table)
-        return {name: _tensor(value) for name, value in batch.items()} if isinstance(batch, dict) else batch
+    def _batch(self, columns: dict[str, Any], part: slice) -> dict[str, Any]:
+        return {name: _tensor(value) for name, value in super()._batch(columns, part).items()}
 
 
 def _tensor(value: Any) -> Any:
