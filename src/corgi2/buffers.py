@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -73,26 +74,31 @@ class Filled:
     row_bytes: int
     take: Callable[[Indices], pa.Table]
     """Gives its records, in any order, as a table of one chunk."""
+    read_on: Callable[[], None] = lambda: None
+    """To be called when the first of them are out: the next buffer is read from then on, if it is not already."""
 
 
 def fill(catalog: Catalog, parts: Sequence[Deal], room: Room) -> Iterator[Filled]:
-    """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it."""
+    """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it. The
+    first comes alone, so that nothing delays what is waited for."""
     stop = threading.Event()
     arenas = Arena(room.capacity), Arena(room.capacity)
     ahead, pool = ThreadPoolExecutor(1, "corgi2-ahead"), ThreadPoolExecutor(room.threads, "corgi2-read")
 
-    def start(number: int) -> "Future[Filled] | None":
-        if number == len(parts):
-            return None
-        return ahead.submit(_fill, catalog, parts[number], arenas[number % 2], pool, stop)
+    coming: dict[int, Future[Filled]] = {}
+
+    def start(number: int) -> None:
+        if number < len(parts) and number not in coming:
+            coming[number] = ahead.submit(_fill, catalog, parts[number], arenas[number % 2], pool, stop)
 
     try:
-        coming = start(0)
         for number in range(len(parts)):
-            assert coming is not None  # noqa: S101 - one was started for each
-            filled = coming.result()
-            coming = start(number + 1)
-            yield filled
+            start(number)
+            filled = coming[number].result()
+            del coming[number]
+            if number:
+                start(number + 1)
+            yield replace(filled, read_on=partial(start, number + 1))
             del filled
     finally:
         stop.set()
@@ -168,6 +174,7 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
             for start in range(0, len(some), each):
                 stop = min(len(some), start + each)
                 yield Taken(some, start, stop - start, filled, at + stop)
+                filled.read_on()
             at += len(some)
         if at < count:
             carried.append(filled.take(order[at:]))
