@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2
 # torch comes first and pinned: other packages' ranges would fetch a build with gigabytes of CUDA.
 TORCH := torch==2.13.0
 
-.PHONY: help install demo test quick check format bench fuzz clean
+.PHONY: help install demo test quick check format bench bench-peers fuzz clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -36,6 +36,10 @@ format: $(VENV)/test.done  ## Format the code.
 bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one run.
 	$(BIN)/python -m benchmarks.foundation
 	$(BIN)/python -m benchmarks.offline
+	$(BIN)/python -m benchmarks.online
+
+bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their own; installs gigabytes.
+	$(BIN)/python -m benchmarks.peers
 
 fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers.
 	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)

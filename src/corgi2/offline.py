@@ -203,7 +203,7 @@ def _threads(job: Job, workers: int) -> Threads:
         return Threads(workers, workers)
     read = int(stage.index.column("footprint").max() + stage.index.column("length").max())
     written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
-    return Threads(min(workers, 1 + room // read), min(workers, max(2, room // written)))
+    return Threads(min(workers, max(1, room // read)), min(workers, max(2, room // written)))
 
 
 @dataclass(frozen=True, slots=True)

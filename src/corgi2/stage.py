@@ -20,7 +20,7 @@ from corgi2.sizes import format_size
 from corgi2.source import Source
 from corgi2.stores import Entry, Store
 
-_SMALL_BLOCK_BYTES, _BLOCK_SHARE = 1_000_000, 48
+_SMALL_BLOCK_BYTES, _BLOCK_SHARE = 1_000_000, 64
 BLOCKS, RECORDS = 0, 1
 """What a permutation is of: the last part but the group of its key."""
 
@@ -122,7 +122,7 @@ def _way_out(enough: int) -> str:
 
 def _counts(index: Index, recipe: Recipe, groups: int, source: Source, is_last: bool) -> tuple[int, int]:
     """Shards a group, and blocks a shard: at least as many blocks as were read, of about `BLOCK_BYTES` at the most, and
-    of no more than a 48th of the buffer, because some formats write whole blocks."""
+    of no more than a 64th of the buffer, because some formats write whole blocks."""
     settings = recipe.settings
     largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, recipe.buffer_bytes // _BLOCK_SHARE))
     same, small = index.blocks.num_rows / groups, index.footprint / (groups * largest)

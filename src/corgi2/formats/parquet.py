@@ -38,10 +38,6 @@ from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, ShardFile, Writin
 _ALIGNMENT = 64
 
 
-_LARGE = 4_000_000
-"""From so many bytes on, what decoding a row group took is not kept for the next one."""
-
-
 class Profile(NamedTuple):
     """What a new shard keeps of an old one: the schema, and options for a writer whose files look like it."""
 
@@ -164,12 +160,7 @@ class _Reading:
 
     def read(self, piece: Piece) -> "tuple[int, int, pa.Table | None]":
         """A piece's first row and how many it has; and a table, where it stays one."""
-        placed = self._place(piece, _read_piece(piece))
-        if piece.length > _LARGE:
-            pa.default_memory_pool().release_unused()
-        return placed
-
-    def _place(self, piece: Piece, table: pa.Table) -> "tuple[int, int, pa.Table | None]":
+        table = _read_piece(piece)
         with self._lock:
             if self._schema is None:
                 self._schema = table.schema
