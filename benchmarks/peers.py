@@ -1,8 +1,8 @@
 """The loader against loaders that have a format of their own, in an environment of their own, which takes gigabytes.
 
-``python -m benchmarks.peers`` writes records of 8 KB in each format below ``.bench`` and reads them in random order, one
-process each, in turn, from a warm cache: samples a second, and memory. The others read whole shards that they have
-copied to the disk; the buffer is ours alone.
+``python -m benchmarks.peers`` writes records of 8 KB in each format below ``.bench`` and reads them in random order,
+one process each, in turn, from a warm cache: samples a second, and memory. The buffer is ours alone: the others keep
+whole shards on the disk, and shuffle within a few of them.
 """
 
 import argparse
@@ -65,7 +65,9 @@ assert sum(1 for _ in loader) == options["records"]
 def make_with(python: str, peer: str, folder: Path, size: Size) -> None:
     script = folder.with_name("write.py")
     script.write_text(_WRITE[peer])
-    subprocess.run([python, str(script), str(folder), str(size.record_bytes), str(size.records)], check=True)
+    subprocess.run(
+        [python, str(script), str(folder), str(size.record_bytes), str(size.records)], check=True, capture_output=True
+    )
     script.unlink()
 
 

@@ -62,6 +62,7 @@ MAY_IMPORT = {
         "stores",
     },
     "deal": {"plan"},
+    "theory": set(),
     "catalog": {"errors", "forecast", "index", "plan", "source", "stores"},
     "buffers": {"block", "catalog", "deal", "errors", "plan", "shard", "sizes"},
     "world": set(),
@@ -88,7 +89,7 @@ MAY_IMPORT = {
     "__init__": {"describe", "errors", "index", "loader", "offline", "source", "verdict", "version"},
     "__main__": {"cli"},
 }
-PURE = {"plan": {"collections", "itertools", "numpy"}, "sizes": {"re"}}
+PURE = {"plan": {"collections", "itertools", "numpy"}, "sizes": {"re"}, "theory": {"dataclasses", "math"}}
 EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "sklearn"}
 
 

@@ -20,6 +20,7 @@ import corgi2
 from corgi2.errors import ShardError, SourceError
 from corgi2.loader import Cursor, Feed, Loader, Place
 from tests.conftest import S3
+from tests.fault_proxy import Fault
 from tests.shards import parquet_of
 from tests.test_offline import SUFFIXES, write_source
 
@@ -380,3 +381,55 @@ def test_bad_settings_are_refused(options: dict[str, Any], words: str, tmp_path:
     write_source(tmp_path / "in", ".tar", [3])
     with pytest.raises((ValueError, SourceError), match=words):
         Loader(tmp_path / "in", **options)
+
+
+def test_after_resuming_only_the_current_buffer_is_read_before_the_first_batch(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 24)
+    loader = Loader(tmp_path / "in", buffer_blocks=3, batch_size=10)
+    items = iter(loader)
+    for _ in range(13):
+        next(items)
+    state = loader.state_dict()
+    items.close()  # type: ignore[attr-defined]
+    again = Loader(tmp_path / "in", buffer_blocks=3, batch_size=10)
+    again.load_state_dict(state)
+    before = again.catalog.source.store.requests.reads
+    rest = iter(again)
+    next(rest)
+    assert again.catalog.source.store.requests.reads - before == 3
+    assert sum(1 for _ in rest) == 24 - 14
+
+
+def test_a_store_that_fails_for_a_while_is_asked_again(tmp_path: Path, s3: S3) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 12)
+    corgi2.shuffle(tmp_path / "in", s3.url, target_options=s3.options, buffer=10**8, shard_records=10)
+    loader = Loader(s3.url, storage_options=s3.options, buffer_blocks=3)
+    undisturbed = [sample["txt"] for sample in loader]
+    loader.set_epoch(0)
+    for fault in (Fault("status"), Fault("reset"), Fault("truncate")):
+        s3.proxy.inject(fault, times=2)
+    assert [sample["txt"] for sample in loader] == undisturbed
+
+
+def test_an_unfinished_shuffle_is_no_data_set(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 4)
+    corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
+    (tmp_path / "out" / ".corgi2" / "c0" / "done").unlink()
+    with pytest.raises(SourceError, match="not finished"):
+        Loader(tmp_path / "out")
+
+
+def test_more_readers_than_blocks_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 2)
+    with caplog.at_level("WARNING", logger="corgi2"):
+        assert len(list(Loader(tmp_path / "in", rank=0, world_size=5))) == 4
+    assert "5 readers share 2 blocks by records" in caplog.text
+
+
+def test_a_folder_is_counted_once_and_the_cache_knows_it_then(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [10] * 4)
+    first = Loader(tmp_path / "in")
+    assert first.catalog.source.store.requests.reads >= 4
+    second = Loader(tmp_path / "in")
+    assert second.catalog.source.store.requests.reads == 0
+    assert [_text(sample) for sample in second] == [_text(sample) for sample in first]

@@ -1,0 +1,214 @@
+"""What a shuffle buys, in closed form: pure functions, checked against enumeration and simulation.
+
+Notation as in the paper: N blocks of b examples, m = N·b; n_off blocks in the offline buffer, n_on blocks in all online
+buffers at one time (the window); h the block-wise variance parameter (the mean over blocks of
+‖mean of block − mean of all‖² is h·σ²/b: b where every block is of one kind, about 1 where all is shuffled, 0 where
+every block is balanced); H = n_on·b·Var(mean of a window)/σ², the coefficient of Theorem 2's leading term.
+"""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A data set as the theory sees it."""
+
+    count: int
+    """N, the number of blocks."""
+    examples: float
+    """b, the examples in each; their mean, where they differ."""
+    h: float
+    """h_D, between 0 and b."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.examples < 1:
+            raise ValueError(f"a data set has at least one block of one example (got {self.count} of {self.examples})")
+        if not 0 <= self.h <= self.examples:
+            raise ValueError(f"h_D lies between 0 and the {self.examples:g} examples of a block (got {self.h:g})")
+
+    @property
+    def total(self) -> float:
+        """m, all examples."""
+        return self.count * self.examples
+
+    def check(self, n: int, name: str = "n") -> None:
+        if not 1 <= n <= self.count:
+            raise ValueError(f"{name} lies between 1 and the {self.count} blocks that there are (got {n})")
+
+
+def between_groups(data: Blocks, n: int) -> float:
+    """A: what is left of h between groups of n random blocks."""
+    data.check(n)
+    return data.h * (data.count - n) / (n * (data.count - 1)) if data.count > 1 else 0.0
+
+
+def within_groups(data: Blocks, n: int) -> float:
+    """W: what a shuffle within groups adds."""
+    size = n * data.examples
+    if size <= 1:
+        return 0.0
+    return (size - data.examples) / (size - 1) * (1 - between_groups(data, n) / data.examples)
+
+
+def h_after_pass(data: Blocks, n: int) -> float:
+    """h' after an offline pass without replacement: exact."""
+    return between_groups(data, n) + within_groups(data, n)
+
+
+def h_with_replacement(data: Blocks, n: int) -> float:
+    """h' after the paper's Algorithm 2 as printed (Theorem 1): exact."""
+    data.check(n)
+    return 1 + (1 / n - 1 / (n * data.examples)) * data.h
+
+
+def h_dealt(data: Blocks, n: int) -> float:
+    """h' if each new block took equally many examples of each block of its group."""
+    b = data.examples
+    if b <= 1:
+        return between_groups(data, n)
+    return between_groups(data, n) + (1 - data.h / b) * (b - b / n) / (b - 1)
+
+
+def h_after_passes(data: Blocks, n: int, passes: int) -> float:
+    """h' after several passes whose groups are drawn anew each time; the map is affine, so that this is exact."""
+    for _ in range(passes):
+        data = Blocks(data.count, data.examples, min(data.examples, h_after_pass(data, n)))
+    return data.h
+
+
+def h_butterfly(data: Blocks, n: int) -> float:
+    """h' after two passes, the second of which groups blocks of distinct groups of the first."""
+    b, size, spread = data.examples, n * data.examples, window_even(data, n, n)
+    return spread / n + ((size - b) / (size - 1) if size > 1 else 0.0) * (1 - spread / size)
+
+
+def window_random(data: Blocks, n_on: int) -> float:
+    """H of n_on blocks drawn at random, without replacement, from blocks of parameter h."""
+    data.check(n_on, "the online window")
+    return data.h * (data.count - n_on) / (data.count - 1) if data.count > 1 else 0.0
+
+
+def window_even(data: Blocks, n_off: int, n_on: int) -> float:
+    """H of a window spread evenly over the groups of one offline pass of n_off blocks each; ``data`` is as before."""
+    data.check(n_off)
+    data.check(n_on, "the online window")
+    groups = data.count / n_off
+    if groups <= 1:
+        return within_groups(data, n_off) * (n_off - n_on) / (n_off - 1) if n_off > 1 else 0.0
+    a, w = between_groups(data, n_off), within_groups(data, n_off)
+    k = n_on * n_off // data.count
+    over = n_on - k * groups
+    if k == 0:
+        return a * (groups - n_on) / (groups - 1) + w
+    return a * over * (groups - over) / (n_on * (groups - 1)) + (w * (n_off - k) / (n_off - 1) if n_off > 1 else 0.0)
+
+
+def h_full(data: Blocks) -> float:
+    """h of blocks of a full shuffle."""
+    return (data.total - data.examples) / (data.total - 1) if data.total > 1 else 0.0
+
+
+def window_full(data: Blocks, n_on: int) -> float:
+    """H of a window of a full shuffle."""
+    data.check(n_on, "the online window")
+    return (data.total - n_on * data.examples) / (data.total - 1) if data.total > 1 else 0.0
+
+
+def largest_block(offline_bytes: float, online_bytes: float, data_bytes: float) -> float:
+    """Bytes of the largest blocks for which an offline pass and even picks reach the full shuffle: n_off·n_on ≥ N."""
+    if min(offline_bytes, online_bytes, data_bytes) <= 0:
+        raise ValueError("buffers and data have at least one byte")
+    return min(offline_bytes, data_bytes) * min(online_bytes, data_bytes) / data_bytes
+
+
+def improves(data: Blocks, n: int) -> bool:
+    """Whether the paper's pass with replacement lowers h: h_D > nb/((n−1)·b + 1)."""
+    data.check(n)
+    return data.h > n * data.examples / ((n - 1) * data.examples + 1)
+
+
+def surviving(passes: int = 1) -> float:
+    """The share of distinct examples that drawing blocks, and then examples, with replacement leaves."""
+    lost = 0.0
+    for _ in range(passes):
+        lost = math.exp(math.exp(lost - 1) - 1)
+    return 1 - lost
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Theorem 2: three terms. Its constants are left out by the paper, so that ratios of leading terms are all that
+    should be shown."""
+
+    leading: float
+    second: float
+    third: float
+
+
+def theorem2(data: Blocks, n: int, seen: float, sigma2: float = 1.0) -> Bound:
+    """The bound after ``seen`` examples, with buffers of n blocks of parameter h."""
+    data.check(n)
+    if seen <= 0:
+        raise ValueError(f"a bound after {seen:g} examples says nothing")
+    alpha = (n - 1) / (data.count - 1) if data.count > 1 else 1.0
+    beta = alpha**2 + (1 - alpha) ** 2 * (data.examples - 1) ** 2
+    gamma = (n / data.count) ** 3
+    return Bound((1 - alpha) * data.h * sigma2 / seen, beta / seen**2, gamma * data.total**3 / seen**3)
+
+
+def step_size(step: int, data: Blocks, n: int, mu: float, delay: float) -> float:
+    """Theorem 2's η_t = 6/(b·n·μ·(t + a))."""
+    data.check(n)
+    if mu <= 0 or delay <= 0 or step < 0:
+        raise ValueError("μ and a are above 0, and t is at least 0")
+    return 6 / (data.examples * n * mu * (step + delay))
+
+
+def least_delay(lipschitz: float, gradient: float, hessian: float, mu: float) -> float:
+    """The least a of Theorem 2, from L, G, L_H and μ."""
+    if mu <= 0:
+        raise ValueError("μ is above 0")
+    curved = 8 * lipschitz * gradient + 24 * lipschitz**2 + 28 * hessian * gradient
+    return max(curved / mu**2, 24 * lipschitz / mu)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Of a store, before training and in all epochs of it."""
+
+    offline: int
+    online: int
+
+    @property
+    def total(self) -> int:
+        return self.offline + self.online
+
+
+def requests_random_access(examples: int, epochs: int) -> Requests:
+    return Requests(0, examples * epochs)
+
+
+def requests_shuffle_once(examples: int, blocks: int, epochs: int) -> Requests:
+    """Every example is fetched, all blocks are written, and read in order."""
+    return Requests(examples + blocks, blocks * epochs)
+
+
+def requests_corgipile(blocks: int, epochs: int) -> Requests:
+    """Reading shards in order takes as many."""
+    return Requests(0, blocks * epochs)
+
+
+def requests_corgi2(
+    blocks_in: int, blocks_out: int, epochs: int, passes: int = 1, between: int | None = None
+) -> Requests:
+    """A pass reads and writes every block once. ``between`` blocks lie between two passes."""
+    if passes < 1:
+        raise ValueError(f"there is at least one pass (got {passes})")
+    middle = blocks_out if between is None else between
+    return Requests(blocks_in + 2 * middle * (passes - 1) + blocks_out, blocks_out * epochs)
+
+
+def parts(size: int, part_bytes: int) -> int:
+    """Requests for one object that is moved in parts."""
+    return max(1, -(-size // part_bytes))
