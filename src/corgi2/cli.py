@@ -79,18 +79,37 @@ def cli() -> None:
 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
+@click.option("--label", multiple=True, help="Measure mixing by this tar part, column or JSON key. May be repeated.")
+@click.option("--feature", multiple=True, help="The same by numbers, or vectors of them. May be repeated.")
+@click.option("--sample", type=click.IntRange(min=2), default=64, show_default=True, help="Blocks to measure by.")
 @_src_option
 @_json_option
-def inspect(src: str, src_options: tuple[tuple[str, str], ...], as_json: bool) -> None:
+def inspect(
+    src: str,
+    label: tuple[str, ...],
+    feature: tuple[str, ...],
+    sample: int,
+    src_options: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> None:
     """Say what SRC is made of: format, shards, blocks, records, bytes, and the damage found.
 
     Reads all shards once, unless an index is up to date (Parquet: footers only). Writes nothing. The exit code is 1
     if a shard is damaged.
+
+    With --label or --feature it also measures how badly the blocks are mixed: h_D is the number of examples in a block
+    where each holds one kind, and about 1 where they are shuffled.
     """
     from corgi2.describe import inspect as describe
 
     description = describe(src, dict(src_options))
-    click.echo(json.dumps(description.as_json(), indent=2) if as_json else description.as_text())
+    result, text = description.as_json(), description.as_text()
+    if (label or feature) and not description.damage:
+        from corgi2.measure import measure
+
+        measured = measure(src, label, feature, sample=sample, storage_options=dict(src_options))
+        result, text = result | measured.as_json(), f"{text}\n{measured.as_text()}"
+    click.echo(json.dumps(result, indent=2) if as_json else text)
     if description.damage:
         _complain("\n".join(description.damage))
         sys.exit(1)

@@ -1,0 +1,234 @@
+"""How badly shards are mixed: σ², h_D and the homogeneity h_D/b, from a sample of blocks, with an interval.
+
+A record stands for its gradient by a vector: the one-hot of a label, numbers of a column, or whatever a function makes
+of it. Blocks are sampled, not records: a block is what one request reads. Memory: one block, and a row a sampled block.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from corgi2.block import Arena, gather
+from corgi2.errors import SourceError
+from corgi2.forecast import forecast
+from corgi2.index import Index, index_source, open_index
+from corgi2.plan import draws, permutation
+from corgi2.progress import progress
+from corgi2.source import Source, find_source
+from corgi2.stores import Options
+
+SAMPLE = 64
+_RESAMPLES = 1000
+_SAMPLED, _RESAMPLED = 4, 5
+"""What is drawn: a part of its key."""
+_SLACK_BYTES = 8_000_000
+
+Floats = npt.NDArray[np.float64]
+Vector = Callable[[Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Of a data set's blocks."""
+
+    sigma2: float
+    h_D: float  # noqa: N815 - the paper's name
+    h_D_low: float  # noqa: N815
+    h_D_high: float  # noqa: N815
+    homogeneity: float
+    """h_D/b: 1 where every block is of one kind."""
+    classes: int
+    """Of labels; 0 where there are none."""
+    blocks: int
+    sampled: int
+    block_records: float
+    """b, the mean."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Beside the keys of a description, whose words for blocks these do not replace."""
+        return {name: value for name, value in asdict(self).items() if name not in ("blocks", "block_records")}
+
+    def as_text(self) -> str:
+        interval = f"95 % between {self.h_D_low:,.3g} and {self.h_D_high:,.3g}"
+        if self.sampled == self.blocks:
+            interval = "all blocks were read"
+        return "\n".join(
+            [
+                f"  h_D      {self.h_D:,.4g} of at most b = {self.block_records:,.4g} ({interval}; {self.sampled:,} of "
+                f"{self.blocks:,} blocks)",
+                f"  mixing   {self.verdict}",
+            ]
+        )
+
+    @property
+    def verdict(self) -> str:
+        """One plain sentence."""
+        if self.h_D_low <= 2 or self.homogeneity < 0.002:
+            return "the blocks are mixed about as well as a full shuffle would: there is nothing to gain"
+        if self.homogeneity > 0.5:
+            return "each block holds nearly one kind: training from a shuffle buffer alone will suffer"
+        if self.homogeneity > 0.05:
+            return "blocks differ much from each other: an offline pass will help"
+        return "blocks differ somewhat from each other: a large buffer may do, an offline pass is safe"
+
+
+def measure(
+    uri: str | os.PathLike[str],
+    labels: Sequence[str] = (),
+    features: Sequence[str] = (),
+    vector: Vector | None = None,
+    sample: int = SAMPLE,
+    seed: int = 0,
+    storage_options: Options | None = None,
+) -> Measurement:
+    """Measure a data set by labels, by numbers, or by ``vector``, a function of a sample (a gradient, say)."""
+    if not (labels or features or vector):
+        raise ValueError("name a label or a feature, or give a function, to measure by")
+    if sample < 2:
+        raise ValueError(f"at least two blocks are sampled (got {sample})")
+    source = find_source(uri, storage_options, "inspect")
+    index = open_index(source)
+    if index is None:
+        index = forecast(source, index_source(source), None).index
+    count = index.blocks.num_rows
+    picks = np.sort(permutation(count, (seed, _SAMPLED))[: min(sample, count)])
+    table = _Sums(labels, features, vector)
+    lengths = index.column("length")
+    with progress("measuring", int(lengths[picks].sum())) as bar:
+        for number in picks.tolist():
+            for records in _records(source, index, number):
+                table.add(records)
+            table.end_block()
+            bar.advance(int(lengths[number]))
+    return _estimate(table, count, index.records / count, seed)
+
+
+def _records(source: Source, index: Index, number: int) -> Iterator[list[Mapping[str, Any]]]:
+    """The samples of a block, some at a time."""
+    (piece,) = index.pieces(source, [number])
+    arena = Arena(2 * int(index.column("footprint")[number]) + _SLACK_BYTES)
+    group = source.format.read([piece], arena)
+    for table in gather(group, np.arange(group.records)):
+        yield list(source.format.samples(table, source.url))
+
+
+class _Sums:
+    """For every block: how many records, the sum of their vectors, the sum of their squares."""
+
+    def __init__(self, labels: Sequence[str], features: Sequence[str], vector: Vector | None) -> None:
+        self._labels, self._features, self._vector = labels, features, vector
+        self._classes: dict[tuple[str, Any], int] = {}
+        self._blocks: list[tuple[int, dict[int, int], Floats, float]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._count, self._votes, self._square = 0, dict[int, int](), 0.0
+        self._dense: Floats = np.zeros(0)
+
+    @property
+    def classes(self) -> int:
+        return len(self._classes)
+
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self._count += len(records)
+        for label in self._labels:
+            for record in records:
+                key = (label, _hashable(_field(record, label)))
+                place = self._classes.setdefault(key, len(self._classes))
+                self._votes[place] = self._votes.get(place, 0) + 1
+        self._square += len(records) * len(self._labels)
+        if self._features or self._vector:
+            rows = np.array([self._numbers(record) for record in records], np.float64)
+            if not np.isfinite(rows).all():
+                raise SourceError("a feature is not a finite number in some records; leave it out, or fill it")
+            total = rows.sum(axis=0)
+            self._dense = total if not len(self._dense) else self._dense + total
+            self._square += float((rows**2).sum())
+
+    def _numbers(self, record: Mapping[str, Any]) -> Floats:
+        parts = [np.ravel(_as_numbers(_field(record, name), name)) for name in self._features]
+        if self._vector is not None:
+            parts.append(np.ravel(np.asarray(self._vector(record), np.float64)))
+        return np.concatenate(parts)
+
+    def end_block(self) -> None:
+        self._blocks.append((self._count, self._votes, self._dense, self._square))
+        self._begin()
+
+    def arrays(self) -> tuple[Floats, Floats, Floats]:
+        """Counts, sums and squares, a row a block. The vectors are moved to their mean, which changes nothing but
+        what rounding does to them."""
+        counts = np.array([count for count, *_ in self._blocks], np.float64)
+        sums = np.zeros((len(self._blocks), len(self._classes)))
+        for row, (_, votes, _, _) in enumerate(self._blocks):
+            sums[row, list(votes)] = list(votes.values())
+        dense = np.array([dense for _, _, dense, _ in self._blocks])
+        return counts, np.hstack([sums, dense]), np.array([square for *_, square in self._blocks])
+
+
+def _field(record: Mapping[str, Any], name: str) -> Any:
+    if name not in record:
+        known = ", ".join(key for key in record if not key.startswith("__"))
+        raise SourceError(f"a record has no {name!r}; it has: {known[:200]}")
+    return record[name]
+
+
+def _hashable(value: Any) -> Any:
+    return value.tobytes() if isinstance(value, np.ndarray) else str(value) if isinstance(value, list | dict) else value
+
+
+def _as_numbers(value: Any, name: str) -> Floats:
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+        return np.asarray(float(text) if isinstance(text, str) else text, np.float64)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"the feature {name!r} is no number: {str(value)[:60]!r}; for kinds, give --label") from error
+
+
+def _estimate(table: _Sums, blocks: int, block_records: float, seed: int) -> Measurement:
+    counts, sums, squares = table.arrays()
+    sampled = len(counts)
+    sigma2, h = _parameters(counts, sums, squares, np.ones((1, sampled)), blocks)
+    if sigma2[0] <= 1e-12 * max(1.0, float(squares.sum() / counts.sum())):
+        raise SourceError("all sampled records have the same value: there is no variance, and nothing to mix")
+    low = high = float(h[0]) * block_records
+    if sampled < blocks:
+        chosen = draws(_RESAMPLES * sampled, sampled, (seed, _RESAMPLED)).reshape(_RESAMPLES, sampled)
+        times = np.stack([np.bincount(row, minlength=sampled) for row in chosen]).astype(np.float64)
+        _, spread = _parameters(counts, sums, squares, times, blocks)
+        bounds = np.quantile(spread[np.isfinite(spread)], [0.025, 0.975]) * block_records
+        shrink = np.sqrt(1 - sampled / blocks)  # a sample of nearly all leaves little doubt
+        low, high = (float(low + (bound - low) * shrink) for bound in bounds)
+    value = float(h[0]) * block_records
+    return Measurement(
+        sigma2=float(sigma2[0]),
+        h_D=value,
+        h_D_low=min(value, max(0.0, low)),
+        h_D_high=max(value, min(block_records, high)),
+        homogeneity=value / block_records,
+        classes=table.classes,
+        blocks=blocks,
+        sampled=sampled,
+        block_records=block_records,
+    )
+
+
+def _parameters(counts: Floats, sums: Floats, squares: Floats, times: Floats, blocks: int) -> tuple[Floats, Floats]:
+    """σ² and h_D/b̄ of samples of blocks, in which each block is so many times: a row a sample."""
+    weights = times * counts
+    total = weights.sum(axis=1)
+    mean = times @ sums / total[:, None]
+    middle = (mean**2).sum(axis=1)
+    between = times @ ((sums**2).sum(axis=1) / counts) / total - middle
+    within = times @ (squares - (sums**2).sum(axis=1) / counts) / total
+    size = len(counts)
+    if size < blocks:  # the mean of a sample lies too near its blocks
+        between = between * size / (size - 1) * (blocks - 1) / blocks
+    between = np.maximum(between, 0)
+    sigma2 = within + between
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return sigma2, between / sigma2
