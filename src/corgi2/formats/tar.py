@@ -21,7 +21,7 @@ from corgi2.errors import ShardError
 from corgi2.formats.framed import Bytes, FramedFormat, Frames, Hashes, Members, Where
 from corgi2.formats.ustar import REPACK, Archive, read_archive
 
-_REGULAR = np.frombuffer(b"0\x007", np.uint8)
+_IS_REGULAR = np.isin(np.arange(256), np.frombuffer(b"0\x007", np.uint8))
 _KEY_AND_PART = re.compile(rb"((?:[^\n]*/)?[^.]+)\.([^/]*)")
 _META = re.compile(rb"__[^/]*__(?:/|$)")
 _DOT, _SLASH, _NEWLINE, _UNDERSCORE = b"./\n_"
@@ -87,13 +87,15 @@ class Tar:
     def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
         """Members by their parts, all of one part at once; as in WebDataset, the last of equal ones counts."""
         where = Where(url, 0, len(data), last=True)
-        archive = read_archive(data, where)
-        keyed = np.flatnonzero(_hash_names(archive, where).has_key)
+        archive = read_archive(data, where, checked=True)
+        plain = _is_plain(archive)
+        dotted = (archive.names == _DOT).any(axis=1) & _IS_REGULAR[archive.kind]
+        keyed = np.flatnonzero(dotted if plain else _hash_names(archive, where).has_key)
         bounds = np.searchsorted(archive.start[keyed], offsets)
         records = np.repeat(np.arange(len(offsets) - 1), np.diff(bounds)).tolist()
         starts, stops = archive.body[keyed], archive.body[keyed] + archive.size[keyed]
         names, raw = archive.texts(keyed), data.data
-        cut = [name.partition(b".") for name in names] if _is_plain(archive) else list(map(_key_dot_part, names))
+        cut = [name.partition(b".") for name in names] if plain else list(map(_key_dot_part, names))
         columns: dict[bytes, list[Any]] = {}
         for (_, _, part), record, start, stop in zip(cut, records, starts.tolist(), stops.tolist(), strict=True):
             column = columns.get(part)
@@ -106,9 +108,9 @@ class Tar:
 
 def _is_plain(archive: Archive) -> bool:
     """Whether no name has a folder, or any other form that the first dot does not cut."""
-    names = archive.names
-    special = (names == _SLASH) | (names == _NEWLINE)
-    return not archive.long_names and not special.any() and not (names[:, :1] == _DOT).any()
+    names, first = archive.names, archive.names[:, :1]
+    special = ((names == _SLASH) | (names == _NEWLINE)).any() or ((first == _DOT) | (first == _UNDERSCORE)).any()
+    return not archive.long_names and not special
 
 
 def _key_dot_part(name: bytes) -> tuple[bytes, bytes, bytes]:
@@ -149,7 +151,7 @@ def _hash_names(archive: Archive, where: Where) -> _Names:
         long = _names_of(np.frombuffer(rows, np.uint8).reshape(len(members), width))
         for column, value in ((names.has_key, long.has_key), (names.key, long.key), (names.part, long.part)):
             column[members] = value
-    return _Names(names.has_key & np.isin(archive.kind, _REGULAR), names.key, names.part)
+    return _Names(names.has_key & _IS_REGULAR[archive.kind], names.key, names.part)
 
 
 def _by_length(texts: dict[int, bytes]) -> Iterator[list[int]]:

@@ -86,16 +86,18 @@ class Archive:
         return self.names[member].tobytes().rstrip(b"\0") if long is None else long
 
 
-def read_archive(data: Bytes, where: Where) -> Archive:
-    """The complete members at the front of the data, which starts at a header."""
-    headers, stop, ended = _chain(data, where)
+def read_archive(data: Bytes, where: Where, checked: bool = False) -> Archive:
+    """The complete members at the front of the data, which starts at a header. ``checked`` where that was done when
+    they were read."""
+    headers, stop, ended = _chain(data, where, checked)
     real = np.flatnonzero(~_EXTENDS[headers.kind])
     complete = int(real[-1]) + 1 if len(real) else 0
     if complete < len(headers.at) and (ended or where.last):
         raise where.error(int(headers.at[complete]), f"an extended header without a member behind it; {REPACK}")
     starts = np.concatenate([[0], real[:-1] + 1]) if len(real) else real
     at = headers.at[real]
-    _check_extended(data, headers, where)
+    if not checked:
+        _check_extended(data, headers, where)
     long_names, links = _extended_names(data, headers, real, where)
     width = min(_NAME.stop, _PREFIX.stop)
     grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[:, :width]
@@ -130,7 +132,7 @@ def _terminated(names: Bytes) -> Bytes:
     return names[:, : int(used[-1]) + 1 if len(used) else 0]
 
 
-def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
+def _chain(data: Bytes, where: Where, checked: bool) -> tuple[Headers, int, bool]:
     """The headers, from the first on; the offset behind the last member, and whether an end mark lies there."""
     grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
     at = np.flatnonzero(grid[:, _MAGIC.start] == ord("u"))
@@ -141,7 +143,7 @@ def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
     follows = at + 1 + (size + UNIT - 1) // UNIT
     taken = _follow(at, follows)
     headers = Headers(at[taken] * UNIT, kind[taken], size[taken])
-    for start in range(0, len(taken), _ROWS):
+    for start in range(0, 0 if checked else len(taken), _ROWS):
         part = slice(start, start + _ROWS)
         _check_headers(grid[at[taken[part]]], Headers(headers.at[part], headers.kind[part], headers.size[part]), where)
     stop = int(follows[taken[-1]]) if len(taken) else 0
@@ -192,7 +194,10 @@ def _follow(at: Indices, follows: Indices) -> Indices:
 
 def _numbers(fields: Bytes) -> Indices:
     """Octal numbers, or GNU's base 256 for large ones; what is neither is as large as can be."""
-    digit = (fields >= ord("0")) & (fields <= ord("7"))
+    digit = (fields & 0xF8) == ord("0")
+    usual = fields.shape[1] - 1  # digits, then a zero or a space
+    if digit[:, :usual].all() and ((fields[:, usual:] == 0) | (fields[:, usual:] == ord(" "))).all():
+        return (fields[:, :usual] & 7).astype(np.int64) @ (1 << 3 * np.arange(usual - 1, -1, -1))
     value = np.zeros(len(fields), np.int64)
     for column in range(fields.shape[1]):
         value = np.where(digit[:, column], value * 8 + (fields[:, column] & 7), value)
