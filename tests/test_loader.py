@@ -433,3 +433,14 @@ def test_a_folder_is_counted_once_and_the_cache_knows_it_then(tmp_path: Path) ->
     second = Loader(tmp_path / "in")
     assert second.catalog.source.store.requests.reads == 0
     assert [_text(sample) for sample in second] == [_text(sample) for sample in first]
+
+
+def test_a_cache_that_cannot_be_written_to_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [10] * 4)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with caplog.at_level("WARNING", logger="corgi2"):
+        assert len(list(Loader(tmp_path / "in"))) == 40
+    assert "cannot be kept in" in caplog.text

@@ -5,6 +5,7 @@ Hundreds of readers would scan a remote data set hundreds of times, so that they
 
 import fcntl
 import hashlib
+import logging
 import os
 import shlex
 from collections.abc import Iterator
@@ -19,8 +20,10 @@ from corgi2.forecast import forecast
 from corgi2.index import Index, cache_store, index_source, open_index, save_index, sketch_source
 from corgi2.plan import Indices
 from corgi2.source import Source, find_source
-from corgi2.stores import Options
+from corgi2.stores import Options, Store
 from corgi2.stores.local import LocalStore
+
+_log = logging.getLogger("corgi2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +66,30 @@ def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool) ->
                 f"{shlex.quote(os.fspath(uri))}  (or give repeat=True, for endless epochs without a count)"
             )
         return forecast(source, sketch_source(source), None).index
-    with _alone(source):
+    cache = cache_store(source)
+    with _alone(cache) as can_keep:
         index = open_index(source)  # somebody else may have been faster
         if index is None:
             index = forecast(source, index_source(source), None).index
-            save_index(cache_store(source), index)
+            if can_keep:
+                save_index(cache, index)
     return index
 
 
 @contextmanager
-def _alone(source: Source) -> Iterator[None]:
-    """One process of this machine at a time: the others wait for what it finds."""
-    store = cache_store(source)
-    folder = Path(store.url)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _alone(cache: Store) -> Iterator[bool]:
+    """One process of this machine at a time: the others wait for what it finds. Says whether that can be kept."""
+    folder = Path(cache.url)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        _log.warning("the index cannot be kept in %s (%s): it is made anew each time", folder, error.strerror)
+        yield False
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield True
 
 
 def _lineage(index: Index) -> Indices | None:
