@@ -147,6 +147,8 @@ def measure(folder: Path, kind: str, size: Size, batch: int | None, rounds: int,
     """One data set, read as samples or in batches."""
     make = {"tar": make_tar, "parquet": make_parquet}[kind]
     source = make_once(folder / f"{kind}-{size.record_bytes}", lambda place: make(place, size))
+    for path in source.iterdir():  # into the cache
+        path.read_bytes()
     buffer_bytes = int(BUFFER_SHARE * size.bytes)
     options = {
         "buffer_bytes": max(buffer_bytes, 60_000_000),
