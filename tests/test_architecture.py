@@ -91,7 +91,7 @@ MAY_IMPORT = {
     "__init__": {"describe", "errors", "index", "loader", "offline", "source", "verdict", "version"},
     "__main__": {"cli"},
 }
-PURE = {"plan": {"collections", "itertools", "numpy"}, "sizes": {"re"}, "theory": {"dataclasses", "math"}}
+PURE = {"plan": {"collections", "heapq", "itertools", "numpy"}, "sizes": {"re"}, "theory": {"dataclasses", "math"}}
 EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "sklearn"}
 
 

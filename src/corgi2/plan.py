@@ -1,5 +1,6 @@
 """Pure index arithmetic: permutations that last, and orders that keep equal keys apart. No I/O, numpy only."""
 
+import heapq
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -80,19 +81,27 @@ def _clashes(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np
 
 
 def _interleave(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_]) -> Indices:
-    """Records by key, the commonest first, laid on every second place of the shards, then on those between."""
+    """From front to back, always a record of the key that has most left, and is not the one before."""
     _, group, counts = np.unique(keys[order], return_inverse=True, return_counts=True)
-    starts = np.flatnonzero(first[:-1])
-    within = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
-    places = np.argsort(within % 2, kind="stable")
-    result = np.empty_like(order)
-    result[places] = order[np.lexsort((np.arange(len(order)), group, -counts[group]))]
-    if ((keys[result[1:]] == keys[result[:-1]]) & ~first[1:-1]).any():
-        raise ValueError(
-            f"{int(counts.max())} of {len(order)} records have the same key, so that some must be neighbours; "
-            "give records keys of their own, or mix more shards at once"
-        )
-    return result
+    waiting = [order[group == number].tolist()[::-1] for number in range(len(counts))]
+    heap = [(-count, number) for number, count in enumerate(counts.tolist())]
+    heapq.heapify(heap)
+    result, held = [], None
+    for place in range(len(order)):
+        if first[place] and held is not None:
+            heapq.heappush(heap, held)
+            held = None
+        if not heap:
+            raise ValueError(
+                f"{int(counts.max())} of {len(order)} records have the same key, so that some must be neighbours; "
+                "give records keys of their own, or mix more shards at once"
+            )
+        left, number = heapq.heappop(heap)
+        result.append(waiting[number].pop())
+        if held is not None:
+            heapq.heappush(heap, held)
+        held = (left + 1, number) if left < -1 else None
+    return np.array(result, np.int64)
 
 
 def cut_groups(footprints: Indices, capacity: int, key: Sequence[int], most: int | None = None) -> list[Indices]:
