@@ -63,7 +63,7 @@ MAY_IMPORT = {
     },
     "deal": {"plan"},
     "theory": set(),
-    "measure": {"block", "errors", "forecast", "index", "plan", "progress", "source", "stores"},
+    "measure": {"block", "errors", "index", "plan", "progress", "source", "stores"},
     "catalog": {"errors", "forecast", "index", "plan", "source", "stores"},
     "buffers": {"block", "catalog", "deal", "errors", "plan", "shard", "sizes"},
     "world": set(),

@@ -20,6 +20,9 @@ SLICE_BYTES = 4_000_000
 
 Indices = npt.NDArray[np.int64]
 
+SLACK_BYTES = 8_000_000
+"""In an arena, for what is no record: a format's own description of its blocks."""
+
 PLACE_BYTES = 8
 """What a record takes in a permutation, or in a list of rows."""
 

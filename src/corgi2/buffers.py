@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from corgi2.block import SLICE_BYTES, Arena, taker
+from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, taker
 from corgi2.catalog import Catalog
 from corgi2.deal import Deal
 from corgi2.errors import ShardError, SourceError
@@ -23,7 +23,6 @@ from corgi2.shard import WatchedShard
 from corgi2.sizes import format_size
 
 _THREADS = 8
-_SLACK_BYTES = 8_000_000
 _DOUBT = 1.5
 """Where footprints are estimates, a buffer may take so many times as much before that is an error."""
 _DECODING_SHARE = 8
@@ -62,7 +61,7 @@ def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: i
 
 def _room(catalog: Catalog, blocks: int, size: int, threads: int) -> Room:
     exact = bool(np.asarray(catalog.index.blocks.column("exact")).all())
-    return Room(blocks, int(size * (1 if exact else _DOUBT)) + _SLACK_BYTES, threads)
+    return Room(blocks, int(size * (1 if exact else _DOUBT)) + SLACK_BYTES, threads)
 
 
 @dataclass(frozen=True, slots=True)

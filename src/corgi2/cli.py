@@ -100,14 +100,15 @@ def inspect(
     With --label or --feature it also measures how badly the blocks are mixed: h_D is the number of examples in a block
     where each holds one kind, and about 1 where they are shuffled.
     """
-    from corgi2.describe import inspect as describe
+    from corgi2.describe import describe, look_at
 
-    description = describe(src, dict(src_options))
+    source, survey, indexed = look_at(src, dict(src_options))
+    description = describe(source, survey, indexed)
     result, text = description.as_json(), description.as_text()
     if (label or feature) and not description.damage:
-        from corgi2.measure import measure
+        from corgi2.measure import measure_blocks
 
-        measured = measure(src, label, feature, sample=sample, storage_options=dict(src_options))
+        measured = measure_blocks(source, survey.index, label, feature, sample=sample)
         result, text = result | measured.as_json(), f"{text}\n{measured.as_text()}"
     click.echo(json.dumps(result, indent=2) if as_json else text)
     if description.damage:

@@ -164,12 +164,9 @@ def window_of(most: int, readers: int, lineage: Indices | None, blocks: int) -> 
 def deal(rest: Rest, world: World, rules: Rules) -> Deal:
     """Share out what is left of an epoch, to the last record."""
     quotas = rules.quotas(rest.total, world)
-    reader = _assign(rest.counts, world, quotas)
-    window = np.arange(len(rest.blocks)) // max(1, world.window)
-    order = np.argsort(reader, kind="stable")
-    counts = rest.counts[order]
-    kept = np.clip(quotas[reader[order]] - _before(counts, reader[order]), 0, counts)
-    whole = _Pieces(reader[order], window[order], order, np.zeros(len(order), np.int64), kept)
+    whole = _whole(rest, world, quotas)
+    kept = np.clip(quotas[whole.reader] - _before(whole.last, whole.reader), 0, whole.last)
+    whole = whole._replace(last=kept)
     extra = _spread(rest, whole, quotas, world, again=rules.tail == "repeat")
     return _deal(rest, [whole, *extra])
 
@@ -177,11 +174,7 @@ def deal(rest: Rest, world: World, rules: Rules) -> Deal:
 def deal_shards(rest: Rest, world: World) -> Deal:
     """The same where the records are not known: whole blocks, as evenly in their counts, whatever these are, as can
     be; there are no quotas."""
-    reader = _assign(rest.counts, world, np.zeros(world.readers, np.int64))
-    window = np.arange(len(rest.blocks)) // max(1, world.window)
-    order = np.argsort(reader, kind="stable")
-    nothing = np.zeros(len(order), np.int64)
-    return _deal(rest, [_Pieces(reader[order], window[order], order, nothing, rest.counts[order])])
+    return _deal(rest, [_whole(rest, world, np.zeros(world.readers, np.int64))])
 
 
 class _Pieces(NamedTuple):
@@ -192,6 +185,14 @@ class _Pieces(NamedTuple):
     first: Indices
     last: Indices
     again: bool = False
+
+
+def _whole(rest: Rest, world: World, quotas: Indices) -> _Pieces:
+    """All blocks, uncut, in the order of their readers."""
+    reader = _assign(rest.counts, world, quotas)
+    window = np.arange(len(rest.blocks)) // max(1, world.window)
+    order = np.argsort(reader, kind="stable")
+    return _Pieces(reader[order], window[order], order, np.zeros(len(order), np.int64), rest.counts[order])
 
 
 def _deal(rest: Rest, parts: Sequence[_Pieces]) -> Deal:

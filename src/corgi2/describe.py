@@ -70,13 +70,18 @@ def left_alone(others: tuple[str, ...]) -> str:
 
 def inspect(uri: str | os.PathLike[str], storage_options: Options | None = None) -> Description:
     """Describe a data set: from its index where that is up to date, else by a scan of all its shards."""
+    return describe(*look_at(uri, storage_options))
+
+
+def look_at(uri: str | os.PathLike[str], storage_options: Options | None = None) -> tuple[Source, Survey, bool]:
+    """A source, what is in it, and whether an index said so."""
     source = find_source(uri, storage_options, "inspect")
     index = open_index(source)
     survey = Survey(index, ()) if index is not None else survey_source(source, known=load_index(source.store))
-    return _describe(source, survey, indexed=index is not None)
+    return source, survey, index is not None
 
 
-def _describe(source: Source, survey: Survey, indexed: bool) -> Description:
+def describe(source: Source, survey: Survey, indexed: bool) -> Description:
     index = survey.index
     return Description(
         url=source.url,

@@ -46,14 +46,22 @@ class Digest:
 
 def digest(table: pa.Table, key: int = 0) -> Digest:
     """The digest of all rows of a table."""
-    low, high = hash_records(table, key).sum(axis=1, dtype=np.uint64)
-    return Digest(table.num_rows, int(low), int(high))
+    total = Digest()
+    for lanes in _steps(table, key):
+        low, high = lanes.sum(axis=1, dtype=np.uint64)
+        total += Digest(lanes.shape[1], int(low), int(high))
+    return total
 
 
 def hash_records(table: pa.Table, key: int = 0) -> Lanes:
-    """The hash of each row; so many at a time that they stay in a core's cache."""
+    """The hash of each row."""
+    return _join(list(_steps(table, key)))
+
+
+def _steps(table: pa.Table, key: int) -> Iterator[Lanes]:
+    """So many rows at a time that they stay in a core's cache."""
     step = len(table) if any("dictionary" in str(kind) for kind in table.schema.types) else _ROWS
-    return _join([_hash_rows(table.slice(start, step), key) for start in range(0, len(table), max(1, step))])
+    return (_hash_rows(table.slice(start, step), key) for start in range(0, len(table), max(1, step)))
 
 
 def _hash_rows(table: pa.Table, key: int) -> Lanes:

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import Arena, gather
+from corgi2.block import SLACK_BYTES, Arena, gather
 from corgi2.errors import SourceError
-from corgi2.forecast import forecast
 from corgi2.index import Index, index_source, open_index
 from corgi2.plan import draws, permutation
 from corgi2.progress import progress
@@ -25,7 +24,8 @@ SAMPLE = 64
 _RESAMPLES = 1000
 _SAMPLED, _RESAMPLED = 4, 5
 """What is drawn: a part of its key."""
-_SLACK_BYTES = 8_000_000
+_DOUBT = 32
+"""Some footprints are estimates; room that is not used costs nothing."""
 
 Floats = npt.NDArray[np.float64]
 Vector = Callable[[Mapping[str, Any]], Any]
@@ -91,9 +91,19 @@ def measure(
     if sample < 2:
         raise ValueError(f"at least two blocks are sampled (got {sample})")
     source = find_source(uri, storage_options, "inspect")
-    index = open_index(source)
-    if index is None:
-        index = forecast(source, index_source(source), None).index
+    return measure_blocks(source, open_index(source) or index_source(source), labels, features, vector, sample, seed)
+
+
+def measure_blocks(
+    source: Source,
+    index: Index,
+    labels: Sequence[str] = (),
+    features: Sequence[str] = (),
+    vector: Vector | None = None,
+    sample: int = SAMPLE,
+    seed: int = 0,
+) -> Measurement:
+    """The same of a source whose blocks are known."""
     count = index.blocks.num_rows
     picks = np.sort(permutation(count, (seed, _SAMPLED))[: min(sample, count)])
     table = _Sums(labels, features, vector)
@@ -110,7 +120,7 @@ def measure(
 def _records(source: Source, index: Index, number: int) -> Iterator[list[Mapping[str, Any]]]:
     """The samples of a block, some at a time."""
     (piece,) = index.pieces(source, [number])
-    arena = Arena(2 * int(index.column("footprint")[number]) + _SLACK_BYTES)
+    arena = Arena(_DOUBT * int(index.column("footprint")[number]) + SLACK_BYTES)
     group = source.format.read([piece], arena)
     for table in gather(group, np.arange(group.records)):
         yield list(source.format.samples(table, source.url))

@@ -28,9 +28,6 @@ from corgi2.stores import Store
 TOLERANCE = 1.1
 """A group may take so much more than the buffer before it is split: some footprints are estimates."""
 
-SLACK_BYTES = 8_000_000
-"""In the arena, for what is no record: a format's own description of its blocks."""
-_HASH_ROWS = 1 << 14
 _LAST_WORDS_SECONDS = 1.0
 """How long threads may take to put things in order after an interrupt."""
 
@@ -330,5 +327,4 @@ class _Body:
 
 def _digest_of(table: pa.Table, first: int, last: int) -> Digest:
     """The digest of a range of rows."""
-    parts = (table.slice(start, min(_HASH_ROWS, last - start)) for start in range(first, last, _HASH_ROWS))
-    return sum((digest(part) for part in parts), Digest())
+    return digest(table.slice(first, last - first))

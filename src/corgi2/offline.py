@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.block import Arena
+from corgi2.block import SLACK_BYTES, Arena
 from corgi2.digest import Digest
 from corgi2.errors import Corgi2Error, SourceError
 from corgi2.index import Index, load_index, make_index, merge, save_index, without
 from corgi2.journal import Marker
 from corgi2.memory import give_back
-from corgi2.mixer import SLACK_BYTES, TOLERANCE, Mixer, Mixing, Threads
+from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
 from corgi2.planner import Job, commit_plan, plan_shuffle
 from corgi2.progress import progress
 from corgi2.recipe import Settings
