@@ -172,9 +172,8 @@ def _rewrite(format_: Format, group: Group, shard: MemoryShard) -> None:
     output = b"".join(bytes(part) for part in format_.write([tables], format_.profile(shard)))
     if group.keys is None or len(np.unique(group.keys)) == group.records:  # else the order may join two records
         _check_output(format_, MemoryShard("output", f"of {shard.version}", output), group.records)
-    for table in tables:
-        for _ in format_.samples(table, shard.name):
-            pass
+    for _ in format_.decoder(group, shard.name).samples(order):
+        pass
 
 
 def _check_output(format_: Format, output: MemoryShard, records: int) -> None:

@@ -91,5 +91,4 @@ def rewritten(format: Format, group: Group, order: Any, like: bytes) -> bytes:
 
 def samples_of(format: Format, data: bytes) -> list[dict[str, Any]]:
     group = read_shards(format, [data])
-    tables = gather(group, np.arange(group.records))
-    return [sample for table in tables for sample in format.samples(table, "shard")]
+    return list(format.decoder(group, "shard").samples(np.arange(group.records)))

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2 import outline
-from corgi2.block import Arena
+from corgi2.block import Arena, Group
 from corgi2.describe import inspect
 from corgi2.errors import SourceError, StoreError
 from corgi2.forecast import forecast
@@ -121,7 +121,11 @@ def test_every_new_shard_is_mixed_from_all_blocks_of_its_group(suffix: str, tmp_
     assert suffix == ".parquet" or (report.groups, report.n) == (2, 4)
     for number in range(len(source.entries)):
         tables = source.format.stream(source.shard(number))
-        texts = [str(sample) for table in tables for sample in source.format.samples(table, "")]
+        texts = [
+            str(sample)
+            for table in tables
+            for sample in source.format.decoder(Group(table), "").samples(np.arange(len(table)))
+        ]
         origins = Counter(re.search(r"(\d) \d+ x*['\"]", text)[1] for text in texts)  # type: ignore[index]
         assert len(origins) == (4 if suffix != ".parquet" else 8)
         assert max(origins.values()) < 60  # of 100, at least 12 and at most 25 are expected of each

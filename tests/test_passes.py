@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corgi2.block import Arena, gather
+from corgi2.block import Arena
 from corgi2.index import index_source, open_index
 from corgi2.journal import Journal
 from corgi2.offline import shuffle
@@ -35,9 +35,7 @@ def _blocks(folder: Path) -> list[tuple[list[int], list[tuple[int, int]]]]:
     found = []
     for numbers, piece in zip(lineage, index.pieces(source, range(len(lineage))), strict=True):
         group = source.format.read([piece], Arena(1 << 22))
-        samples = [
-            sample for table in gather(group, np.arange(group.records)) for sample in source.format.samples(table, "")
-        ]
+        samples = list(source.format.decoder(group, "").samples(np.arange(group.records)))
         texts = [sample.get("txt", sample.get("t")) for sample in samples]
         words = [text.decode() if isinstance(text, bytes) else str(text) for text in texts]
         found.append((numbers, [(int(m[1]), int(m[2])) for word in words if (m := _ORIGIN.fullmatch(word))]))

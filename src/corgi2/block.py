@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +111,17 @@ class Group:
         """Bytes in memory, the permutation that it will need included."""
         beside = sum(array.nbytes for array in (self.rows, self.keys) if array is not None)
         return (self.table_bytes or int(self.table.nbytes)) + PLACE_BYTES * self.records + beside
+
+
+class Decoder(Protocol):
+    """Gives out records of a group, in any order, as Python objects."""
+
+    def samples(self, records: Indices) -> Iterator[Any]:
+        """One after another."""
+
+    def columns(self, records: Indices) -> dict[str, Any]:
+        """One object a column: an array of NumPy where it holds numbers, else a list, with None where a record lacks
+        it."""
 
 
 @dataclass(frozen=True, slots=True)

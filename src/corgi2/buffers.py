@@ -1,4 +1,4 @@
-"""Buffers of blocks, read ahead by threads, and their records in any order, as tables of any size.
+"""Buffers of blocks, read ahead by threads, and their records in any order, in portions of any size.
 
 Memory: two arenas, one of which is filled while the other is consumed; a slice of a few MB; and what decoding takes.
 """
@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, taker
+from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Group, taker
 from corgi2.catalog import Catalog
 from corgi2.deal import Deal
 from corgi2.errors import ShardError, SourceError
@@ -27,6 +26,10 @@ _DOUBT = 1.5
 """Where footprints are estimates, a buffer may take so many times as much before that is an error."""
 _DECODING_SHARE = 8
 """Of a half, for blocks on their way where they are decoded."""
+
+
+Take = Callable[[Indices], Any]
+"""Gives some records of a group: as a table, as columns, or as samples."""
 
 
 class Room(NamedTuple):
@@ -71,24 +74,30 @@ class Filled:
     part: Deal
     records: int
     row_bytes: int
-    take: Callable[[Indices], pa.Table]
-    """Gives its records, in any order, as a table of one chunk."""
+    take: Take
+    """Gives its records, in any order."""
     read_on: Callable[[], None] = lambda: None
     """To be called when the first of them are out: the next buffer is read from then on, if it is not already."""
 
 
-def fill(catalog: Catalog, parts: Sequence[Deal], room: Room) -> Iterator[Filled]:
+def fill(
+    catalog: Catalog, parts: Sequence[Deal], room: Room, taker: Callable[[Group], Take] = taker
+) -> Iterator[Filled]:
     """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it. The
-    first comes alone, so that nothing delays what is waited for."""
+    first comes alone, so that nothing delays what is waited for. ``taker`` tells how records are given out."""
     stop = threading.Event()
     arenas = Arena(room.capacity), Arena(room.capacity)
     ahead, pool = ThreadPoolExecutor(1, "corgi2-ahead"), ThreadPoolExecutor(room.threads, "corgi2-read")
 
     coming: dict[int, Future[Filled]] = {}
 
+    def fill_one(part: Deal, arena: Arena) -> Filled:
+        group = _read(catalog, part, arena, pool, stop)
+        return _filled(catalog, part, group, taker(group))
+
     def start(number: int) -> None:
         if number < len(parts) and number not in coming:
-            coming[number] = ahead.submit(_fill, catalog, parts[number], arenas[number % 2], pool, stop)
+            coming[number] = ahead.submit(fill_one, parts[number], arenas[number % 2])
 
     try:
         for number in range(len(parts)):
@@ -106,7 +115,7 @@ def fill(catalog: Catalog, parts: Sequence[Deal], room: Room) -> Iterator[Filled
             pool.shutdown(cancel_futures=True)
 
 
-def _fill(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event) -> Filled:
+def _read(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event) -> Group:
     arena.clear()
     pieces = catalog.index.pieces(catalog.source, part.block.tolist())
     watched = [replace(piece, file=WatchedShard(piece.file, _ignore, stop)) for piece in pieces]
@@ -114,18 +123,18 @@ def _fill(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, 
         group = catalog.source.format.read(watched, arena, pool.map)
     except MemoryError as error:
         raise SourceError(f"{catalog.source.url}: {error}; give a larger buffer, or run corgi2 index once") from error
+    for piece, found in zip(pieces, group.counts, strict=True):
+        if catalog.is_counted and found != piece.records:
+            raise ShardError(piece.file.name, piece.start, f"{found} records where {piece.records} were indexed")
+    return group
+
+
+def _filled(catalog: Catalog, part: Deal, group: Group, take: Take) -> Filled:
     footprint = catalog.index.column("footprint")[part.block].sum()
     row_bytes = max(1, int(footprint) // max(1, group.records))
-    take = taker(group)
-    if not catalog.is_counted:
+    if not catalog.is_counted or (part.counts == group.counts).all():
         return Filled(part, group.records, row_bytes, take)
-    counts = [piece.records for piece in pieces]
-    for piece, found in zip(pieces, group.counts, strict=True):
-        if found != piece.records:
-            raise ShardError(piece.file.name, piece.start, f"{found} records where {piece.records} were indexed")
-    if (part.counts == counts).all():
-        return Filled(part, group.records, row_bytes, take)
-    starts = np.cumsum(counts) - counts
+    starts = np.cumsum(group.counts) - group.counts
     chosen = np.concatenate(
         [
             begin + part.rest.rows_of(block, first, last)
@@ -140,39 +149,42 @@ def _ignore(_: int) -> None:
 
 
 class Taken(NamedTuple):
-    """Some records: ``size`` from ``start`` on in a table that several share, because decoding many at once is cheaper.
-    And the buffer that the last of them came from, with how many of it are done then."""
+    """Some records: ``size`` from ``start`` on of what several share, because taking many at once is cheaper. And the
+    buffer that the last of them came from, with how many of it are done then."""
 
-    table: pa.Table
+    shared: Any
     start: int
     size: int
     filled: Filled
     done: int
 
 
-def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> Iterator[Taken]:
-    """The records of buffers in the orders given with them, each from a place on: in tables of ``size``, of which the
-    last may be short; or, without a size, of a few MB."""
-    carried: list[pa.Table] = []
+def portions(
+    buffers: Iterator[tuple[Filled, Indices, int]], size: int | None, join: Callable[[list[Any]], Any]
+) -> Iterator[Taken]:
+    """The records of buffers in the orders given with them, each from a place on: in portions of ``size``, of which the
+    last may be short; or, without a size, of a few MB. ``join`` makes one of several that come from several buffers."""
+    carried: list[Any] = []
     missing = 0
     last: tuple[Filled, int] | None = None
     for filled, order, begin in buffers:
         at, count = begin, len(order)
+        each = size or _rows_of_a_slice(filled)
         if missing and at < count:
             step = min(missing, count - at)
             carried.append(filled.take(order[at : at + step]))
             at, missing = at + step, missing - step
             if not missing:
-                yield _joined(carried, filled, at)
+                yield Taken(join(carried), 0, each, filled, at)
                 carried = []
-        each = size or _rows_of_a_slice(filled)
         slab = each * max(1, _rows_of_a_slice(filled) // each)
         whole = at + ((count - at) // each * each if size else count - at)
         while at < whole:
-            some = filled.take(order[at : min(whole, at + slab)])
+            some = order[at : min(whole, at + slab)]
+            shared = filled.take(some)
             for start in range(0, len(some), each):
                 stop = min(len(some), start + each)
-                yield Taken(some, start, stop - start, filled, at + stop)
+                yield Taken(shared, start, stop - start, filled, at + stop)
                 filled.read_on()
             at += len(some)
         if at < count:
@@ -180,12 +192,7 @@ def tables(buffers: Iterator[tuple[Filled, Indices, int]], size: int | None) -> 
             missing = each - (count - at)
         last = (filled, count)
     if carried and last is not None:
-        yield _joined(carried, *last)
-
-
-def _joined(tables: list[pa.Table], filled: Filled, done: int) -> Taken:
-    table = pa.concat_tables(tables).combine_chunks()
-    return Taken(table, 0, len(table), filled, done)
+        yield Taken(join(carried), 0, each - missing, *last)
 
 
 def _rows_of_a_slice(filled: Filled) -> int:

@@ -11,7 +11,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import Arena, gather
+from corgi2.block import Arena
 from corgi2.errors import SourceError
 from corgi2.index import index_source
 from corgi2.offline import shuffle
@@ -73,8 +73,7 @@ def _samples(source: Source) -> Iterator[list[dict[str, Any]]]:
     index = index_source(source)
     for piece in index.pieces(source, range(index.blocks.num_rows)):
         group = source.format.read([piece], Arena(piece.length))
-        tables = gather(group, np.arange(group.records))
-        yield [sample for table in tables for sample in source.format.samples(table, piece.file.name)]
+        yield list(source.format.decoder(group, piece.file.name).samples(np.arange(group.records)))
 
 
 def _picture(before: Source, after: Source) -> str:

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from corgi2.buffers import Filled, Room, Taken, fill, room_for, tables
+from corgi2.block import Group, taker
+from corgi2.buffers import Filled, Room, Take, Taken, fill, portions, room_for
 from corgi2.catalog import open_catalog
 from corgi2.deal import Deal, Rules, Share, World, buffer_order, deal, deal_shards, epoch_rest, replay, window_of
 from corgi2.errors import SourceError
@@ -131,25 +133,27 @@ class Feed:
 
     def _epoch(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
         reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers)
-        decoded: tuple[Any, dict[str, Any]] = None, {}
         for taken, places in reading:
             if self.batch_size is not None:
                 cursor.place = places(taken.size)
-                if self.batch_format == "arrow":
-                    yield self._transformed(taken.table.slice(taken.start, taken.size))
-                    continue
-                if decoded[0] is not taken.table:
-                    decoded = taken.table, self.catalog.source.format.columns(taken.table, self.catalog.source.url)
-                yield self._transformed(self._batch(decoded[1], slice(taken.start, taken.start + taken.size)))
+                yield self._transformed(self._batch(taken))
                 continue
-            samples = self.catalog.source.format.samples(taken.table, self.catalog.source.url)
-            for number, sample in enumerate(samples, 1):
+            for number, sample in enumerate(taken.shared, 1):
                 cursor.place = places(number)
                 yield self._transformed(sample)
 
-    def _batch(self, columns: dict[str, Any], part: slice) -> dict[str, Any]:
-        """Some rows of decoded columns."""
-        return {name: values[part] for name, values in columns.items()}
+    def _taker(self, group: Group) -> Take:
+        """How records come out of a buffer: as a table, as columns, or as samples."""
+        if self.batch_size is not None and self.batch_format == "arrow":
+            return taker(group)
+        decoder = self.catalog.source.format.decoder(group, self.catalog.source.url)
+        return decoder.samples if self.batch_size is None else decoder.columns
+
+    def _batch(self, taken: Taken) -> Any:
+        if isinstance(taken.shared, pa.Table):
+            return taken.shared.slice(taken.start, taken.size)
+        part = slice(taken.start, taken.start + taken.size)
+        return {name: values[part] for name, values in taken.shared.items()}
 
     def _transformed(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
@@ -178,7 +182,7 @@ class Feed:
         first = int(np.searchsorted(ends, done, "right"))
         skip = done - (int(ends[first - 1]) if first else 0)
         orders = self._orders(parts[first:], place.epoch, len(shares), reader, skip, self.room(workers))
-        for taken in tables(orders, self.batch_size):
+        for taken in portions(orders, self.batch_size, _joined):
             before = done
             done += taken.size
 
@@ -210,7 +214,7 @@ class Feed:
         parts = deal_shards(rest, world).buffers(reader)
         orders = self._orders(parts[first:], place.epoch, 0, reader, skip, self.room(workers))
         numbers = {id(part): number for number, part in enumerate(parts)}
-        for taken in tables(orders, self.batch_size):
+        for taken in portions(orders, self.batch_size, _joined):
             if self.rules.drop_last and taken.size < (self.batch_size or 1):
                 continue
 
@@ -223,7 +227,7 @@ class Feed:
     def _orders(
         self, parts: list[Deal], epoch: int, change: int, reader: int, skip: int, room: Room
     ) -> Iterator[tuple[Filled, Indices, int]]:
-        for filled in fill(self.catalog, parts, room):
+        for filled in fill(self.catalog, parts, room, self._taker):
             order = buffer_order(filled.records, self.rules, epoch, change, reader, int(filled.part.buffer[0]))
             yield filled, order, skip
             skip = 0
@@ -299,6 +303,24 @@ class Feed:
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))} (got {value!r})")
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Tables as one, or columns."""
+    if isinstance(parts[0], pa.Table):
+        return pa.concat_tables(parts).combine_chunks()
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: _joined_column([_column(part, name) for part in parts]) for name in names}
+
+
+def _column(part: dict[str, Any], name: str) -> Any:
+    return part[name] if name in part else [None] * len(next(iter(part.values())))
+
+
+def _joined_column(columns: list[Any]) -> Any:
+    if all(isinstance(column, np.ndarray) for column in columns):
+        return np.concatenate(columns)
+    return [value for column in columns for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
 
 
 def _auto_buffer() -> int:

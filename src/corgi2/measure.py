@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import SLACK_BYTES, Arena, gather
+from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena
 from corgi2.errors import SourceError
 from corgi2.index import Index, index_source, open_index
 from corgi2.plan import draws, permutation
@@ -122,8 +122,10 @@ def _records(source: Source, index: Index, number: int) -> Iterator[list[Mapping
     (piece,) = index.pieces(source, [number])
     arena = Arena(_DOUBT * int(index.column("footprint")[number]) + SLACK_BYTES)
     group = source.format.read([piece], arena)
-    for table in gather(group, np.arange(group.records)):
-        yield list(source.format.samples(table, source.url))
+    decoder = source.format.decoder(group, source.url)
+    step = max(1, SLICE_BYTES * group.records // max(1, group.footprint))
+    for start in range(0, group.records, step):
+        yield list(decoder.samples(np.arange(start, min(group.records, start + step))))
 
 
 class _Sums:

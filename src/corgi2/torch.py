@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from corgi2.buffers import Taken
 from corgi2.loader import Cursor, Feed, Place
 
 _SLOTS = 1024
@@ -193,8 +194,9 @@ class _Counters:
 class _TensorFeed(Feed):
     """Batches with tensors."""
 
-    def _batch(self, columns: dict[str, Any], part: slice) -> dict[str, Any]:
-        return {name: _tensor(value) for name, value in super()._batch(columns, part).items()}
+    def _batch(self, taken: Taken) -> Any:
+        batch = super()._batch(taken)
+        return {name: _tensor(value) for name, value in batch.items()} if isinstance(batch, dict) else batch
 
 
 def _tensor(value: Any) -> Any:

@@ -7,7 +7,7 @@ records lie one after another needs no more than a `corgi2.formats.framed.Framin
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from corgi2.block import Arena, Group, Taste
+from corgi2.block import Arena, Decoder, Group, Taste
 from corgi2.formats import jsonl, parquet, tar
 from corgi2.shard import Block, Mapper, Piece, Scan, ShardFile, Writing
 
@@ -57,11 +57,8 @@ class Format(Protocol):
     def write(self, blocks: Iterable[Iterable[Any]], profile: str) -> Writing:
         """The bytes of a shard, as they become ready, and in the end its blocks. A block is given as its tables."""
 
-    def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
-        """Records decoded as Python objects. Nothing is ever unpickled."""
-
-    def columns(self, table: Any, url: str) -> dict[str, Any]:
-        """The same, as one object a column: an array of NumPy where it holds numbers, else a list."""
+    def decoder(self, group: Group, url: str) -> Decoder:
+        """Decodes records of a group, whose memory must stay. Nothing is ever unpickled."""
 
 
 _REGISTRY: dict[str, Format] = {

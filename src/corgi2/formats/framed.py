@@ -7,14 +7,26 @@ out bit for bit, and the gathered bytes are the body of a shard. Nothing is pars
 Memory: a scan holds one part of the shard (64 MB), or the largest record if that is larger.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, framed_table, record_bytes, record_offsets, reserve
+from corgi2.block import (
+    PLACE_BYTES,
+    Arena,
+    Decoder,
+    Group,
+    Indices,
+    Taste,
+    framed_table,
+    record_bytes,
+    record_offsets,
+    reserve,
+    taker,
+)
 from corgi2.errors import ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
 from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile, Writing
@@ -44,6 +56,8 @@ class Where:
     limit: int
     last: bool
     """Nothing follows these bytes."""
+    known: bool = False
+    """They were checked before: only what they hold is asked for."""
 
     def error(self, offset: int, problem: str) -> ShardError:
         return ShardError(self.name, self.base + offset, problem)
@@ -76,6 +90,8 @@ class Framing(Protocol):
     """What the last record may lack, and must have to be followed by another."""
     trailer: bytes
     """What ends a shard."""
+    gathered_below: int
+    """Bytes of a record, on average, below which some of them are best brought together before they are decoded."""
     record_overhead: int
     """Bytes of memory a record beside its offset, its row and its place in the permutation."""
     smallest_record: int
@@ -87,11 +103,8 @@ class Framing(Protocol):
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""
 
-    def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
-        """Decoded records."""
-
-    def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
-        """Decoded records, a list a part, with None where a record lacks it."""
+    def decoder(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> Decoder:
+        """Decodes records that lie in the data, each from its start to its stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,20 +237,20 @@ class FramedFormat:
         """Framed shards have nothing to carry over beside their records."""
         return ""
 
-    def samples(self, table: Any, url: str) -> Iterator[dict[str, Any]]:
-        offsets = record_offsets(table)
-        return self.framing.samples(record_bytes(table), offsets - offsets[0], url)
-
-    def columns(self, table: Any, url: str) -> dict[str, Any]:
-        offsets = record_offsets(table)
-        return self.framing.columns(record_bytes(table), offsets - offsets[0], url)
+    def decoder(self, group: Group, url: str) -> Decoder:
+        if group.table.nbytes < self.framing.gathered_below * group.records:
+            return _Gathered(self.framing, taker(group), url)
+        offsets = record_offsets(group.table)
+        rows = np.arange(group.records) if group.rows is None else group.rows
+        data = record_bytes(group.table)
+        return self.framing.decoder(data, offsets[rows] - offsets[0], offsets[rows + 1] - offsets[0], url)
 
     def _fetch(self, piece: Piece, start: int, arena: Arena) -> "_Placed":
         view = arena.view(start, piece.length)
         piece.file.readinto(piece.start, view)
         if piece.checksum:
             piece.check(Checksum.of(view))
-        return self._place(piece, start, piece.length, arena)
+        return self._place(piece, start, piece.length, arena, known=bool(piece.checksum))
 
     def _decompress(self, piece: Piece, arena: Arena) -> "_Placed":
         if not piece.is_whole:
@@ -251,17 +264,37 @@ class FramedFormat:
         arena.claim(size + spare)
         if piece.checksum and isinstance(stream, CompressedStream):
             piece.check(stream.checksum)
-        return self._place(piece, start, size, arena)
+        return self._place(piece, start, size, arena, known=bool(piece.checksum))
 
-    def _place(self, piece: Piece, start: int, size: int, arena: Arena) -> "_Placed":
+    def _place(self, piece: Piece, start: int, size: int, arena: Arena, known: bool) -> "_Placed":
         data, end = arena.array(start, size), self.framing.terminator
-        where = Where(piece.file.name, piece.start, size, last=True)
+        where = Where(piece.file.name, piece.start, size, last=True, known=known)
         frames = self.framing.split(data, where)
         _check_end(self.framing, data, frames, where, piece.is_whole)
         if size and data[size - len(end) :].tobytes() != end:
             arena.view(start + size, len(end))[:] = end
             frames.offsets[-1] += len(end)
         return _Placed(start, frames)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Small records are copied together, and only then looked into."""
+
+    framing: Framing
+    take: Callable[[Indices], Any]
+    url: str
+
+    def samples(self, records: Indices) -> Iterator[Any]:
+        return self._decoder(records).samples(np.arange(len(records)))
+
+    def columns(self, records: Indices) -> dict[str, Any]:
+        return self._decoder(records).columns(np.arange(len(records)))
+
+    def _decoder(self, records: Indices) -> Decoder:
+        table = self.take(records)
+        offsets = record_offsets(table) - record_offsets(table)[0]
+        return self.framing.decoder(record_bytes(table), offsets[:-1], offsets[1:], self.url)
 
 
 @dataclass(frozen=True, slots=True)

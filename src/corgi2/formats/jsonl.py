@@ -8,12 +8,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from corgi2.block import Indices
-from corgi2.errors import ShardError
+from corgi2.errors import SourceError
 from corgi2.formats.framed import Bytes, FramedFormat, Frames, Where
 
 _NEWLINE = 10
@@ -30,6 +31,7 @@ class JsonLines:
     name = "jsonl"
     terminator = b"\n"
     trailer = b""
+    gathered_below = 0
     record_overhead = 0
     smallest_record = 2
 
@@ -57,18 +59,29 @@ class JsonLines:
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Lines do not depend on each other."""
 
-    def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
-        for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            try:
-                yield json.loads(data[start:stop].tobytes())
-            except (ValueError, RecursionError) as error:
-                raise ShardError(url, start, f"not JSON ({error}); correct the line, or leave it out") from error
+    def decoder(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> "_Lines":
+        return _Lines(data.data, starts, stops, url)
 
-    def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    data: memoryview
+    starts: Indices
+    stops: Indices
+    url: str
+
+    def samples(self, records: Indices) -> Iterator[Any]:
+        for start, stop in zip(self.starts[records].tolist(), self.stops[records].tolist(), strict=True):
+            line = bytes(self.data[start:stop])
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                problem = f"not JSON ({error}); correct the line, or leave it out"
+                raise SourceError(f"{self.url}: {line[:80]!r} is {problem}") from error
+
+    def columns(self, records: Indices) -> dict[str, list[Any]]:
         """By the keys of objects; a line that is none is a ``value``."""
-        samples = [
-            sample if isinstance(sample, dict) else {"value": sample} for sample in self.samples(data, offsets, url)
-        ]
+        samples = [sample if isinstance(sample, dict) else {"value": sample} for sample in self.samples(records)]
         names = dict.fromkeys(name for sample in samples for name in sample)
         return {name: [sample.get(name) for sample in samples] for name in names}
 

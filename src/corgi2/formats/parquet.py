@@ -7,7 +7,8 @@ schema, key-value metadata, codecs and dictionary columns.
 import base64
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corgi2.block import PLACE_BYTES, Arena, Group, Taste
+from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, taker
 from corgi2.errors import ShardError, SourceError
 from corgi2.formats.columns import ROW_BYTES, Columns, is_flat, table_bytes
 from corgi2.formats.compression import Sink
@@ -115,18 +116,29 @@ class ParquetFormat:
         yield from sink.drain()
         return tuple(written)
 
-    def samples(self, table: pa.Table, url: str) -> Iterator[dict[str, Any]]:
-        for batch in table.to_batches(max_chunksize=1024):
+    def decoder(self, group: Group, url: str) -> "_Rows":
+        return _Rows(taker(group), url)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    take: Callable[[Indices], pa.Table]
+    url: str
+
+    def samples(self, records: Indices) -> Iterator[dict[str, Any]]:
+        for batch in self.take(records).to_batches(max_chunksize=1024):
             try:
                 rows = batch.to_pylist()
             except (pa.ArrowException, ValueError, OverflowError) as error:
-                raise ShardError(url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
+                raise ShardError(self.url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
             yield from rows
 
-    def columns(self, table: pa.Table, url: str) -> dict[str, Any]:
+    def columns(self, records: Indices) -> dict[str, Any]:
         """Arrays of their own, which may be written to, for numbers and lists of one length of them."""
+        table = self.take(records)
         return {
-            name: _values(column, name, url) for name, column in zip(table.column_names, table.columns, strict=True)
+            name: _values(column, name, self.url)
+            for name, column in zip(table.column_names, table.columns, strict=True)
         }
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby, repeat
+from itertools import groupby, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,15 @@ _DOT, _SLASH, _NEWLINE, _UNDERSCORE = b"./\n_"
 _NAME_BYTES = 1 << 20
 
 Mask = npt.NDArray[np.bool_]
+Keys = npt.NDArray[Any]
+"""Texts, as bytes."""
 
 
 class Tar:
     name = "tar"
     terminator = b""
     trailer = bytes(1024)
+    gathered_below = 1 << 14
     record_overhead = 8
     smallest_record = 512
 
@@ -54,9 +57,11 @@ class Tar:
             offsets = np.append(offsets, archive.stop)
         if not len(offsets):
             return Frames(np.zeros(1, np.int64), archive.ended)
+        keys = names.key[first][: len(offsets) - 1]
+        if where.known:
+            return Frames(offsets, archive.ended, keys)
         _check_links(archive, offsets, where)
-        members = _members(archive, names, offsets, where)
-        return Frames(offsets, archive.ended, names.key[first][: len(offsets) - 1], members)
+        return Frames(offsets, archive.ended, keys, _members(archive, names, offsets, where))
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """A key that comes back with other parts is one sample torn apart: WebDataset would make two of it."""
@@ -75,35 +80,90 @@ class Tar:
                 )
             seen[key] = parts
 
-    def samples(self, data: Bytes, offsets: Indices, url: str) -> Iterator[dict[str, Any]]:
-        columns = self.columns(data, offsets, url)
-        names = ("__key__", "__url__", *(name for name in columns if name != "__key__"))
-        parts = [values for name, values in columns.items() if name != "__key__"]
-        whole = not any(None in values for values in parts)
-        for row in zip(columns["__key__"], repeat(url), *parts):
-            pairs = zip(names, row, strict=True)
-            yield dict(pairs) if whole else {name: value for name, value in pairs if value is not None}
+    def decoder(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> "_Samples":
+        return _Samples(data, starts, stops, url)
 
-    def columns(self, data: Bytes, offsets: Indices, url: str) -> dict[str, list[Any]]:
-        """Members by their parts, all of one part at once; as in WebDataset, the last of equal ones counts."""
-        where = Where(url, 0, len(data), last=True)
-        archive = read_archive(data, where, checked=True)
+
+class _Samples:
+    """Where the parts of each sample lie, so that each is copied once, from there to its object."""
+
+    def __init__(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> None:
+        self._data, self._url = data.data, url
+        self._names: dict[str, int] = {}
+        breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
+        ends = [0, *breaks.tolist(), len(starts)]
+        runs = [self._run(data, starts[first:last], int(stops[last - 1])) for first, last in pairwise(ends)]
+        keys, counts, part, begin, end = (np.concatenate(arrays) for arrays in zip(*runs, strict=True))
+        self._keys, self._counts, self._first = keys, counts, np.cumsum(counts) - counts
+        self._part, self._begin, self._end = part, begin, end
+
+    def _run(self, data: Bytes, starts: Indices, stop: int) -> tuple[Keys, Indices, Indices, Indices, Indices]:
+        """Samples that lie together: their keys and how many parts each has; of each part its name, begin and end."""
+        base = int(starts[0])
+        where = Where(self._url, 0, stop - base, last=True, known=True)
+        archive = read_archive(data[base:stop], where, starts - base)
         plain = _is_plain(archive)
         dotted = (archive.names == _DOT).any(axis=1) & _IS_REGULAR[archive.kind]
         keyed = np.flatnonzero(dotted if plain else _hash_names(archive, where).has_key)
-        bounds = np.searchsorted(archive.start[keyed], offsets)
-        records = np.repeat(np.arange(len(offsets) - 1), np.diff(bounds)).tolist()
-        starts, stops = archive.body[keyed], archive.body[keyed] + archive.size[keyed]
-        names, raw = archive.texts(keyed), data.data
-        cut = [name.partition(b".") for name in names] if plain else list(map(_key_dot_part, names))
-        columns: dict[bytes, list[Any]] = {}
-        for (_, _, part), record, start, stop in zip(cut, records, starts.tolist(), stops.tolist(), strict=True):
-            column = columns.get(part)
-            if column is None:
-                column = columns[part] = [None] * (len(offsets) - 1)
-            column[record] = bytes(raw[start:stop])
-        keys = [cut[first][0].decode() for first in bounds[:-1].tolist()]
-        return {"__key__": keys} | _lower(columns)
+        keys, parts, names = (_cut_plain if plain else _cut_any)(archive, keyed)
+        numbers = [self._names.setdefault(name.decode().lower(), len(self._names)) for name in names]
+        bounds = np.append(np.searchsorted(archive.start[keyed] + base, starts), len(keyed))
+        begin = archive.body[keyed] + base
+        return keys[bounds[:-1]], np.diff(bounds), np.array(numbers)[parts], begin, begin + archive.size[keyed]
+
+    def samples(self, records: Indices) -> Iterator[dict[str, Any]]:
+        columns = self.columns(records)
+        names = ("__key__", "__url__", *(name for name in columns if name != "__key__"))
+        parts = [values for name, values in columns.items() if name != "__key__"]
+        whole = not any(None in values for values in parts)
+        for row in zip(columns["__key__"], repeat(self._url), *parts):
+            pairs = zip(names, row, strict=True)
+            yield dict(pairs) if whole else {name: value for name, value in pairs if value is not None}
+
+    def columns(self, records: Indices) -> dict[str, list[Any]]:
+        """As in WebDataset, the last of equal parts counts."""
+        counts = self._counts[records]
+        members = np.arange(counts.sum()) + np.repeat(self._first[records] - np.cumsum(counts) + counts, counts)
+        data, spans = self._data, zip(self._begin[members].tolist(), self._end[members].tolist(), strict=True)
+        values = [bytes(data[begin:end]) for begin, end in spans]
+        parts, names = self._part[members], list(self._names)
+        columns: dict[str, list[Any]] = {"__key__": [key.decode() for key in self._keys[records].tolist()]}
+        each = int(counts[0]) if len(records) else 0
+        first = parts[:each].tolist()
+        if (counts == each).all() and (parts.reshape(-1, each) == first).all() and len(set(first)) == each:
+            return columns | {names[part]: values[number::each] for number, part in enumerate(first)}
+        rows = np.repeat(np.arange(len(records)), counts).tolist()
+        for part, row, value in zip(parts.tolist(), rows, values, strict=True):
+            columns.setdefault(names[part], [None] * len(records))[row] = value
+        return columns
+
+
+def _cut_plain(archive: Archive, members: Indices) -> tuple[Keys, Indices, list[bytes]]:
+    """Keys, which part each is, and the parts' names, where the first dot is what cuts."""
+    names = archive.names[members]
+    dots, columns = np.argmax(names == _DOT, axis=1), np.arange(names.shape[1])
+    parts, found = np.empty(len(names), np.int64), dict[bytes, int]()
+    for dot in np.unique(dots).tolist():
+        rows = np.flatnonzero(dots == dot)
+        texts, which = np.unique(_texts(names[rows, dot + 1 :]), return_inverse=True)
+        codes = [found.setdefault(text, len(found)) for text in texts.tolist()]
+        parts[rows] = np.array(codes)[which]
+    return _texts(names * (columns < dots[:, None])), parts, list(found)
+
+
+def _cut_any(archive: Archive, members: Indices) -> tuple[Keys, Indices, list[bytes]]:
+    cut = [_KEY_AND_PART.fullmatch(name) for name in archive.texts(members)]
+    found = dict[bytes, int]()
+    parts = [found.setdefault(match[2], len(found)) for match in cut if match is not None]
+    keys = np.array([match[1] for match in cut if match is not None], object)
+    return keys, np.array(parts, np.int64), list(found)
+
+
+def _texts(rows: Bytes) -> Keys:
+    """Rows of bytes, zeros at their end, as texts."""
+    if not rows.shape[1]:
+        return np.full(len(rows), b"", "S1")
+    return np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel()
 
 
 def _is_plain(archive: Archive) -> bool:
@@ -111,26 +171,6 @@ def _is_plain(archive: Archive) -> bool:
     names, first = archive.names, archive.names[:, :1]
     special = ((names == _SLASH) | (names == _NEWLINE)).any() or ((first == _DOT) | (first == _UNDERSCORE)).any()
     return not archive.long_names and not special
-
-
-def _key_dot_part(name: bytes) -> tuple[bytes, bytes, bytes]:
-    match = _KEY_AND_PART.fullmatch(name)
-    if match is None:
-        raise ValueError(f"{name!r} has no key")
-    return match[1], b".", match[2]
-
-
-def _lower(columns: dict[bytes, list[Any]]) -> dict[str, list[Any]]:
-    """Parts by their names in small letters, in which several may be one."""
-    joined: dict[str, list[Any]] = {}
-    for part, values in columns.items():
-        before = joined.get(name := part.decode().lower())
-        joined[name] = (
-            values
-            if before is None
-            else [new if new is not None else old for old, new in zip(before, values, strict=True)]
-        )
-    return joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +183,13 @@ class _Names:
 
 
 def _hash_names(archive: Archive, where: Where) -> _Names:
-    _check_text(archive, where)
-    names = _names_of(archive.names)
+    if not where.known:
+        _check_text(archive, where)
+    names = _names_of(archive.names, where.known)
     for members in _by_length(archive.long_names):
         width = len(archive.long_names[members[-1]])
         rows = b"".join(archive.long_names[member].ljust(width, b"\0") for member in members)
-        long = _names_of(np.frombuffer(rows, np.uint8).reshape(len(members), width))
+        long = _names_of(np.frombuffer(rows, np.uint8).reshape(len(members), width), where.known)
         for column, value in ((names.has_key, long.has_key), (names.key, long.key), (names.part, long.part)):
             column[members] = value
     return _Names(names.has_key & _IS_REGULAR[archive.kind], names.key, names.part)
@@ -163,15 +204,17 @@ def _by_length(texts: dict[int, bytes]) -> Iterator[list[int]]:
         yield from (waiting[at : at + step] for at in range(0, len(waiting), step))
 
 
-def _names_of(names: Bytes) -> _Names:
-    """WebDataset's rule on rows of bytes. The few names with a special form take the regular expression."""
+def _names_of(names: Bytes, known: bool) -> _Names:
+    """WebDataset's rule on rows of bytes. The few names with a special form take the regular expression. Parts are for
+    a check, and not looked at in names that are known."""
     count, width = names.shape
     if not width:
         return _Names(np.zeros(count, bool), np.zeros(count, np.uint64), np.zeros(count, np.uint64))
     columns = np.arange(width)
-    slashes = names == _SLASH
-    base = np.where(slashes.any(axis=1), width - np.argmax(slashes[:, ::-1], axis=1), 0)
-    dots = (names == _DOT) & (columns >= base[:, None])
+    slashes, dots, base = names == _SLASH, names == _DOT, np.zeros(count, np.int64)
+    if slashes.any():
+        base = np.where(slashes.any(axis=1), width - np.argmax(slashes[:, ::-1], axis=1), 0)
+        dots &= columns >= base[:, None]
     has_key, dot = dots.any(axis=1), np.argmax(dots, axis=1)
     special = (has_key & (dot == base)) | (names == _NEWLINE).any(axis=1) | (names[:, 0] == _UNDERSCORE)
     for row in np.flatnonzero(special).tolist():
@@ -180,8 +223,11 @@ def _names_of(names: Bytes) -> _Names:
         has_key[row] = match is not None and not _META.match(text)
         dot[row] = match.end(1) if match else 0
     in_key = columns < dot[:, None]
+    key = _hash_rows(names * in_key)
+    if known:
+        return _Names(has_key, key, np.zeros(count, np.uint64))
     lower = names + np.where((names >= ord("A")) & (names <= ord("Z")), 32, 0).astype(np.uint8)
-    return _Names(has_key, _hash_rows(names * in_key), _hash_rows(lower * ~in_key))
+    return _Names(has_key, key, _hash_rows(lower * ~in_key))
 
 
 def _hash_rows(rows: Bytes) -> Hashes:

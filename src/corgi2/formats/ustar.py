@@ -16,6 +16,8 @@ from corgi2.formats.framed import Bytes, Where
 UNIT = 512
 _ROWS = 1 << 13
 """Headers that are looked at as a whole at a time: 4 MB."""
+_STEPS = 64
+"""Members of a sample, beyond which the search is faster than going from each to the next."""
 REPACK = "pack the archive again, for example with: tar --sort=name --hard-dereference -cf NEW.tar FOLDER"
 
 _NAME, _SIZE, _SUM, _KIND, _LINK, _MAGIC, _PREFIX = (
@@ -86,24 +88,24 @@ class Archive:
         return self.names[member].tobytes().rstrip(b"\0") if long is None else long
 
 
-def read_archive(data: Bytes, where: Where, checked: bool = False) -> Archive:
-    """The complete members at the front of the data, which starts at a header. ``checked`` where that was done when
-    they were read."""
-    headers, stop, ended = _chain(data, where, checked)
+def read_archive(data: Bytes, where: Where, starts: Indices | None = None) -> Archive:
+    """The complete members at the front of the data, which starts at a header. Whoever knows where some of them start
+    saves the search."""
+    headers, stop, ended = _walk(data, starts, where) if starts is not None else _chain(data, where)
     real = np.flatnonzero(~_EXTENDS[headers.kind])
     complete = int(real[-1]) + 1 if len(real) else 0
     if complete < len(headers.at) and (ended or where.last):
         raise where.error(int(headers.at[complete]), f"an extended header without a member behind it; {REPACK}")
-    starts = np.concatenate([[0], real[:-1] + 1]) if len(real) else real
+    firsts = np.concatenate([[0], real[:-1] + 1]) if len(real) else real
     at = headers.at[real]
-    if not checked:
+    if not where.known:
         _check_extended(data, headers, where)
     long_names, links = _extended_names(data, headers, real, where)
     width = min(_NAME.stop, _PREFIX.stop)
     grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[:, :width]
     names = [_terminated(grid[at[start : start + _ROWS] // UNIT]) for start in range(0, len(at), _ROWS)]
     return Archive(
-        headers.at[starts],
+        headers.at[firsts],
         at + UNIT,
         headers.size[real],
         headers.kind[real],
@@ -127,12 +129,36 @@ def _stacked(names: list[Bytes]) -> Bytes:
 
 def _terminated(names: Bytes) -> Bytes:
     """Zero whatever follows a name's first zero, and cut the columns that no name reaches."""
+    names = np.ascontiguousarray(_cut_columns(names))
     names[np.logical_or.accumulate(names == 0, axis=1)] = 0
-    used = np.flatnonzero(names.any(axis=0))
+    return _cut_columns(names)
+
+
+def _cut_columns(names: Bytes) -> Bytes:
+    used = np.flatnonzero(np.bitwise_or.reduce(names, axis=0))
     return names[:, : int(used[-1]) + 1 if len(used) else 0]
 
 
-def _chain(data: Bytes, where: Where, checked: bool) -> tuple[Headers, int, bool]:
+def _walk(data: Bytes, starts: Indices, where: Where) -> tuple[Headers, int, bool]:
+    """The headers of a sound archive, from member to member, but from many members at once."""
+    grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
+    at, bound = starts // UNIT, np.append(starts[1:], len(data)) // UNIT
+    steps: list[tuple[Indices, Bytes, Indices]] = []
+    while len(at) and len(steps) < _STEPS:
+        kind = grid[at, _KIND]
+        size = np.where(_WITHOUT_BODY[kind], 0, _numbers(grid[:, _SIZE][at]))
+        steps.append((at, kind, size))
+        at = at + 1 + (size + UNIT - 1) // UNIT
+        at, bound = at[at < bound], bound[at < bound]
+    found, kind, size = map(np.concatenate, zip(*steps, strict=True))
+    order = np.argsort(found, kind="stable")
+    headers = Headers(found[order] * UNIT, kind[order], size[order])
+    if len(at) or _pax_sizes(data, headers) is not headers.size:
+        return _chain(data, where)
+    return headers, len(data), False
+
+
+def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
     """The headers, from the first on; the offset behind the last member, and whether an end mark lies there."""
     grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
     at = np.flatnonzero(grid[:, _MAGIC.start] == ord("u"))
@@ -143,7 +169,7 @@ def _chain(data: Bytes, where: Where, checked: bool) -> tuple[Headers, int, bool
     follows = at + 1 + (size + UNIT - 1) // UNIT
     taken = _follow(at, follows)
     headers = Headers(at[taken] * UNIT, kind[taken], size[taken])
-    for start in range(0, 0 if checked else len(taken), _ROWS):
+    for start in range(0, 0 if where.known else len(taken), _ROWS):
         part = slice(start, start + _ROWS)
         _check_headers(grid[at[taken[part]]], Headers(headers.at[part], headers.kind[part], headers.size[part]), where)
     stop = int(follows[taken[-1]]) if len(taken) else 0
@@ -209,7 +235,7 @@ def _numbers(fields: Bytes) -> Indices:
 
 def _check_headers(rows: Bytes, headers: Headers, where: Where) -> None:
     stated = _numbers(rows[:, _SUM])
-    total = rows.sum(axis=1, dtype=np.int64) - rows[:, _SUM].sum(axis=1, dtype=np.int64) + 8 * ord(" ")
+    total = rows.sum(axis=1, dtype=np.uint32).astype(np.int64) - rows[:, _SUM].sum(axis=1) + 8 * ord(" ")
     for row in np.flatnonzero(stated != total).tolist():
         high = np.delete(rows[row], range(_SUM.start, _SUM.stop)) >= 0x80  # a few old writers summed signed bytes
         if stated[row] != total[row] - 256 * int(high.sum()):
@@ -279,6 +305,8 @@ def _extended_names(
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """Names that come from GNU's long names, from PAX, or from a prefix; and the targets of hard links."""
     names, links = _prefixed(data, headers, real), _link_fields(data, headers, real)
+    if len(real) == len(headers.kind):
+        return names, links
     for header in np.flatnonzero(np.isin(headers.kind, list(b"LK"))).tolist():
         member = int(np.searchsorted(real, header))
         text = _body(data, headers, header).partition(b"\0")[0]
