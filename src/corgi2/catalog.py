@@ -54,7 +54,7 @@ def open_catalog(uri: str | os.PathLike[str], options: Options | None, needs_cou
     source = find_source(uri, options)
     index = open_index(source) or _counted(source, uri, needs_counts)
     source = replace(source, entries=tuple(index.entries))
-    return Catalog(source, index, _lineage(index))
+    return Catalog(source, index, lineage_of(index))
 
 
 def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool) -> Index:
@@ -92,7 +92,7 @@ def _alone(cache: Store) -> Iterator[bool]:
         yield True
 
 
-def _lineage(index: Index) -> Indices | None:
+def lineage_of(index: Index) -> Indices | None:
     """A row a block, where all blocks have one, of one depth."""
     column = index.blocks.column("lineage").combine_chunks()
     depth = np.asarray(column.value_lengths().fill_null(0))

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -29,6 +30,21 @@ class Size(click.ParamType[int]):
             return parse_size(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Number(click.ParamType[int]):
+    """A whole number, which may be written 1.3e9."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            number = float(value)
+            if not 1 <= number < 1e18:
+                raise ValueError
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no number between 1 and 1e18; write 1300000000 or 1.3e9", param, ctx)
+        return int(value) if str(value).isdigit() else int(number)
 
 
 class KeyValue(click.ParamType[tuple[str, str]]):
@@ -55,6 +71,16 @@ _dst_option = _store_option("dst", "The same for DST's store.")
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_html_option = click.option("--html", help="Write a page with pictures to this file. It needs no network.")
+_label_option = click.option(
+    "--label", multiple=True, help="Measure mixing by this tar part, column or JSON key. May be repeated."
+)
+_feature_option = click.option(
+    "--feature", multiple=True, help="The same by numbers, or vectors of them. May be repeated."
+)
+_sample_option = click.option(
+    "--sample", type=click.IntRange(min=2), default=64, show_default=True, help="Blocks to measure by."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -68,6 +94,7 @@ def cli() -> None:
 
     \b
     Look at a data set:     corgi2 inspect s3://bucket/train
+    What would help, and what it costs:  corgi2 plan s3://bucket/train --label cls
     Make it quick to open:  corgi2 index   s3://bucket/train
     Mix its shards:         corgi2 shuffle s3://bucket/train s3://bucket/mixed --buffer 8GB
     Prove nothing is lost:  corgi2 verify  s3://bucket/train s3://bucket/mixed
@@ -79,9 +106,14 @@ def cli() -> None:
 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
-@click.option("--label", multiple=True, help="Measure mixing by this tar part, column or JSON key. May be repeated.")
-@click.option("--feature", multiple=True, help="The same by numbers, or vectors of them. May be repeated.")
-@click.option("--sample", type=click.IntRange(min=2), default=64, show_default=True, help="Blocks to measure by.")
+@_label_option
+@_feature_option
+@_sample_option
+@click.option(
+    "--online-buffer", type=Size(), help="Say how even the classes of a loader's buffer of this size would be."
+)
+@click.option("--after", help="Measure this data set, too: SRC after a shuffle, say.")
+@_html_option
 @_src_option
 @_json_option
 def inspect(
@@ -89,6 +121,9 @@ def inspect(
     label: tuple[str, ...],
     feature: tuple[str, ...],
     sample: int,
+    online_buffer: int | None,
+    after: str | None,
+    html: str | None,
     src_options: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
@@ -98,18 +133,26 @@ def inspect(
     if a shard is damaged.
 
     With --label or --feature it also measures how badly the blocks are mixed: h_D is the number of examples in a block
-    where each holds one kind, and about 1 where they are shuffled.
+    where each holds one kind, and about 1 where they are shuffled. Of data that corgi2 has shuffled, it measures what
+    that was made from, too, and shows what the theory predicts.
     """
     from corgi2.describe import describe, look_at
 
-    source, survey, indexed = look_at(src, dict(src_options))
+    if (online_buffer or after or html) and not (label or feature):
+        raise click.UsageError("--online-buffer, --after and --html need --label or --feature to measure by")
+    options = dict(src_options)
+    source, survey, indexed = look_at(src, options)
     description = describe(source, survey, indexed)
     result, text = description.as_json(), description.as_text()
     if (label or feature) and not description.damage:
-        from corgi2.measure import measure_blocks
+        from corgi2.mixing import look_at_mixing
+        from corgi2.scout import By
 
-        measured = measure_blocks(source, survey.index, label, feature, sample=sample)
-        result, text = result | measured.as_json(), f"{text}\n{measured.as_text()}"
+        by = By(label, feature, sample)
+        mixing = look_at_mixing(source, survey.index, by, options, online_buffer, after)
+        result, text = result | mixing.as_json(), f"{text}\n{mixing.as_text()}"
+        if html:
+            _write(html, mixing.as_page(src))
     click.echo(json.dumps(result, indent=2) if as_json else text)
     if description.damage:
         _complain("\n".join(description.damage))
@@ -251,6 +294,58 @@ def shuffle(
         *(f"left out: {line}" for line in report.skipped),
     ]
     click.echo("\n".join(lines))
+
+
+@cli.command("plan", epilog=_SRC_HELP)
+@click.argument("src", required=False)
+@click.option("--buffer", type=Size(), help="Of the offline pass, a node.  [default: half of the memory there is]")
+@click.option("--online-buffer", type=Size(), default="2GB", show_default=True, help="Of the loader, a node.")
+@click.option("--epochs", type=Number(), default=10, show_default=True, help="That will be trained.")
+@click.option("--nodes", type=Number(), default=1, show_default=True, help="Machines that shuffle, and that train.")
+@_label_option
+@_feature_option
+@_sample_option
+@click.option("--h-d", "h_d", type=float, help="h_D, if it is known, instead of --label.  [default: the worst, b]")
+@click.option("--records", type=Number(), help="Without SRC: how many.")
+@click.option("--bytes", "size", type=Size(), help="Without SRC: of all shards.")
+@click.option("--shards", type=Number(), help="Without SRC: how many.")
+@click.option("--prices", help="aws, gcs, azure, or a JSON file of your own.  [default: those of SRC's store]")
+@click.option("--bandwidth", type=Size(), help="Bytes a second, of a node.  [default: measured on SRC; else 500MB]")
+@click.option("--latency", type=float, help="Milliseconds.  [default: measured on SRC; else 30]")
+@_html_option
+@_src_option
+@_json_option
+def plan(
+    src: str | None,
+    html: str | None,
+    src_options: tuple[tuple[str, str], ...],
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Say what every way of shuffling SRC would cost and buy, and which to take. Touches nothing.
+
+    \b
+    h and H: how badly blocks, and the buffers of all nodes at one time, are mixed; about 1 is a full shuffle.
+    / full:  H over that of a full shuffle, which is also the ratio of Theorem 2's leading terms.
+    $:       requests, and a month of what is stored twice. hours: if reading and writing is all there is to do.
+
+    Without SRC it plans for a data set that is elsewhere, or not there yet:
+
+    \b
+      corgi2 plan --records 1.3e9 --bytes 27TB --shards 27000 --h-d 4e4 --buffer 64GB --online-buffer 4GB --nodes 8
+    """
+    from corgi2.quote import Asked, quote
+
+    quoted = quote(src, Asked(**asked), dict(src_options))
+    if html:
+        _write(html, quoted.as_page())
+    advice = quoted.advice
+    click.echo(json.dumps(advice.as_json(), indent=2) if as_json else advice.as_text())
+
+
+def _write(path: str, text: str) -> None:
+    Path(path).write_text(text, "utf-8")
+    _complain(f"the page is {path}")
 
 
 def _command_line() -> str:

@@ -6,7 +6,7 @@ of it. Blocks are sampled, not records: a block is what one request reads. Memor
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena
 from corgi2.errors import SourceError
 from corgi2.index import Index, index_source, open_index
-from corgi2.plan import draws, permutation
+from corgi2.plan import Indices, draws, permutation
 from corgi2.progress import progress
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
@@ -29,6 +29,15 @@ _DOUBT = 32
 
 Floats = npt.NDArray[np.float64]
 Vector = Callable[[Mapping[str, Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """How many records of each class lie in each sampled block."""
+
+    classes: tuple[str, ...]
+    blocks: tuple[int, ...]
+    counts: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +56,12 @@ class Measurement:
     sampled: int
     block_records: float
     """b, the mean."""
+    heat: Heat | None = field(default=None, repr=False, compare=False)
+    """Where there are labels."""
 
     def as_json(self) -> dict[str, Any]:
         """Beside the keys of a description, whose words for blocks these do not replace."""
-        return {name: value for name, value in asdict(self).items() if name not in ("blocks", "block_records")}
+        return {name: value for name, value in asdict(self).items() if name not in ("blocks", "block_records", "heat")}
 
     def as_text(self) -> str:
         interval = f"95 % between {self.h_D_low:,.3g} and {self.h_D_high:,.3g}"
@@ -114,7 +125,7 @@ def measure_blocks(
                 table.add(records)
             table.end_block()
             bar.advance(int(lengths[number]))
-    return _estimate(table, count, index.records / count, seed)
+    return _estimate(table, picks, count, index.records / count if index.is_counted else None, seed)
 
 
 def _records(source: Source, index: Index, number: int) -> Iterator[list[Mapping[str, Any]]]:
@@ -144,6 +155,12 @@ class _Sums:
     @property
     def classes(self) -> int:
         return len(self._classes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the classes, as people read them."""
+        several = len(self._labels) > 1
+        return tuple(f"{label}={_text(value)}" if several else _text(value) for label, value in self._classes)
 
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
         self._count += len(records)
@@ -193,6 +210,10 @@ def _hashable(value: Any) -> Any:
     return value.tobytes() if isinstance(value, np.ndarray) else str(value) if isinstance(value, list | dict) else value
 
 
+def _text(value: Any) -> str:
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()[:40]
+
+
 def _as_numbers(value: Any, name: str) -> Floats:
     try:
         text = value.decode() if isinstance(value, bytes) else value
@@ -201,9 +222,10 @@ def _as_numbers(value: Any, name: str) -> Floats:
         raise SourceError(f"the feature {name!r} is no number: {str(value)[:60]!r}; for kinds, give --label") from error
 
 
-def _estimate(table: _Sums, blocks: int, block_records: float, seed: int) -> Measurement:
+def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, seed: int) -> Measurement:
+    """Of so many blocks of so many records on average; where that is not known, as many as in the sampled ones."""
     counts, sums, squares = table.arrays()
-    sampled = len(counts)
+    sampled, block_records = len(counts), float(counts.mean()) if records is None else records
     sigma2, h = _parameters(counts, sums, squares, np.ones((1, sampled)), blocks)
     if sigma2[0] <= 1e-12 * max(1.0, float(squares.sum() / counts.sum())):
         raise SourceError("all sampled records have the same value: there is no variance, and nothing to mix")
@@ -226,6 +248,7 @@ def _estimate(table: _Sums, blocks: int, block_records: float, seed: int) -> Mea
         blocks=blocks,
         sampled=sampled,
         block_records=block_records,
+        heat=Heat(table.names, tuple(picks.tolist()), sums[:, : table.classes]) if table.classes else None,
     )
 
 

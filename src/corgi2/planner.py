@@ -188,6 +188,15 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
 
 
 def _new_job(source: Source, target: Store, settings: Settings, generation: int, prefix: str) -> Job:
+    recipe, first = foresee(source, settings, generation, prefix)
+    job = Job(recipe, target, first.index, first, is_begun=False)
+    target.check_writable()
+    _check_space(job)
+    return job
+
+
+def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Recipe, Stage]:
+    """What a shuffle would do, and its first pass; no target is needed to know."""
     buffer_bytes = settings.buffer_bytes or usable_memory() // 2
     profile = source.format.profile(source.shard(0))
     blocks = outline(source, settings, buffer_bytes, profile)
@@ -204,10 +213,7 @@ def _new_job(source: Source, target: Store, settings: Settings, generation: int,
         blocks_sha256=hashlib.sha256(encode_index(blocks.index)).hexdigest(),
         skipped=blocks.skipped,
     )
-    job = Job(recipe, target, blocks.index, first_stage(blocks.source, blocks.index, recipe), is_begun=False)
-    target.check_writable()
-    _check_space(job)
-    return job
+    return recipe, first_stage(blocks.source, blocks.index, recipe)
 
 
 def _resumed(recipe: Recipe, index: Index, source: Source, target: Store) -> Job:

@@ -43,17 +43,35 @@ def between_groups(data: Blocks, n: int) -> float:
     return data.h * (data.count - n) / (n * (data.count - 1)) if data.count > 1 else 0.0
 
 
-def within_groups(data: Blocks, n: int) -> float:
-    """W: what a shuffle within groups adds."""
-    size = n * data.examples
+def within_groups(data: Blocks, n: int, written: float | None = None) -> float:
+    """W: what a shuffle within groups adds. Blocks of ``written`` examples are cut from them; of b, if it is None."""
+    size, new = n * data.examples, _written(data, n, written)
     if size <= 1:
         return 0.0
-    return (size - data.examples) / (size - 1) * (1 - between_groups(data, n) / data.examples)
+    return (size - new) / (size - 1) * (1 - between_groups(data, n) / data.examples)
 
 
-def h_after_pass(data: Blocks, n: int) -> float:
+def _written(data: Blocks, n: int, written: float | None) -> float:
+    if written is None:
+        return data.examples
+    if not 1 <= written <= n * data.examples:
+        most = n * data.examples
+        raise ValueError(f"new blocks have between 1 example and the {most:g} of a group (got {written:g})")
+    return written
+
+
+def h_after_pass(data: Blocks, n: int, written: float | None = None) -> float:
     """h' after an offline pass without replacement: exact."""
-    return between_groups(data, n) + within_groups(data, n)
+    scale = _written(data, n, written) / data.examples
+    return between_groups(data, n) * scale + within_groups(data, n, written)
+
+
+def h_of_parts(data: Blocks, parts: int) -> float:
+    """h of blocks that are cut into equal parts, if each block lies in random order within itself."""
+    b = data.examples
+    if not 1 <= parts <= b:
+        raise ValueError(f"a block of {b:g} examples has between 1 and {b:g} parts (got {parts})")
+    return data.h / parts + ((1 - data.h / b) * (b - b / parts) / (b - 1) if b > 1 else 0.0)
 
 
 def h_with_replacement(data: Blocks, n: int) -> float:
@@ -77,10 +95,11 @@ def h_after_passes(data: Blocks, n: int, passes: int) -> float:
     return data.h
 
 
-def h_butterfly(data: Blocks, n: int) -> float:
+def h_butterfly(data: Blocks, n: int, written: float | None = None) -> float:
     """h' after two passes, the second of which groups blocks of distinct groups of the first."""
-    b, size, spread = data.examples, n * data.examples, window_even(data, n, n)
-    return spread / n + ((size - b) / (size - 1) if size > 1 else 0.0) * (1 - spread / size)
+    size, spread, new = n * data.examples, window_even(data, n, n), _written(data, n, written)
+    within = (size - new) / (size - 1) * (1 - spread / size) if size > 1 else 0.0
+    return spread / n * new / data.examples + within
 
 
 def window_random(data: Blocks, n_on: int) -> float:
@@ -89,19 +108,30 @@ def window_random(data: Blocks, n_on: int) -> float:
     return data.h * (data.count - n_on) / (data.count - 1) if data.count > 1 else 0.0
 
 
-def window_even(data: Blocks, n_off: int, n_on: int) -> float:
-    """H of a window spread evenly over the groups of one offline pass of n_off blocks each; ``data`` is as before."""
+def window_even(data: Blocks, n_off: int, n_on: int, written: float | None = None) -> float:
+    """H of a window spread evenly over the groups of one offline pass of n_off blocks each; ``data`` is as before, the
+    n_on blocks of the window are of ``written`` examples."""
     data.check(n_off)
-    data.check(n_on, "the online window")
-    groups = data.count / n_off
-    if groups <= 1:
-        return within_groups(data, n_off) * (n_off - n_on) / (n_off - 1) if n_off > 1 else 0.0
-    a, w = between_groups(data, n_off), within_groups(data, n_off)
-    k = n_on * n_off // data.count
+    scale = _written(data, n_off, written) / data.examples
+    if not 1 <= n_on <= data.count / scale + 1e-9:
+        raise ValueError(
+            f"the online window lies between 1 and the {data.count / scale:g} blocks there are (got {n_on})"
+        )
+    groups, each = data.count / n_off, n_off / scale
+    a, w = between_groups(data, n_off) * scale, within_groups(data, n_off, written)
+    k = int(n_on / groups + 1e-9)
     over = n_on - k * groups
     if k == 0:
         return a * (groups - n_on) / (groups - 1) + w
-    return a * over * (groups - over) / (n_on * (groups - 1)) + (w * (n_off - k) / (n_off - 1) if n_off > 1 else 0.0)
+    left = w * (each - k) / (each - 1) if each > 1 else 0.0
+    return a * over * (groups - over) / (n_on * (groups - 1)) + left if groups > 1 else left
+
+
+def window_butterfly(data: Blocks, n_off: int, n_on: int, written: float | None = None) -> float:
+    """About the H of a window spread evenly over the lineage of two butterfly passes: n² blocks are then as well mixed
+    as by one pass of a buffer of n², which this is the H of."""
+    data.check(n_off)
+    return window_even(data, min(data.count, n_off * n_off), n_on, written)
 
 
 def h_full(data: Blocks) -> float:

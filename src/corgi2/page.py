@@ -1,0 +1,239 @@
+"""One self-contained page: pictures as SVG, a table behind each, no network, no script. Pure: numbers in, text out."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+import numpy.typing as npt
+
+WIDTH, HEIGHT = 400, 280
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 44
+_COLORS = 8
+_MOST_ROWS, _MOST_COLUMNS = 64, 40
+
+_STYLE = """
+:root{color-scheme:light dark;--ink:#1b1b1f;--soft:#6b6b76;--back:#fff;--line:#d8d8e0;--mark:#c2255c;--heat:28,100,200;
+--c0:#1c64c8;--c1:#d9480f;--c2:#2b8a3e;--c3:#862e9c;--c4:#b07b00;--c5:#0b7285;--c6:#c2255c;--c7:#5c5f66}
+@media(prefers-color-scheme:dark){:root{--ink:#e8e8ee;--soft:#a0a0ac;--back:#16161a;--line:#3a3a44;--mark:#ff6b9d;
+--heat:110,170,255;--c0:#74a9ff;--c1:#ff922b;--c2:#69db7c;--c3:#da77f2;--c4:#ffd43b;--c5:#66d9e8;--c6:#ff6b9d;--c7:#adb5bd}}
+*{box-sizing:border-box}body{margin:0 auto;max-width:46rem;padding:1rem;background:var(--back);color:var(--ink);
+font:16px/1.5 system-ui,sans-serif}h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin-top:2rem}
+p{overflow-wrap:anywhere}.why{border-left:4px solid var(--mark);padding-left:.8rem}code{font-size:.9em}
+svg{width:100%;max-width:40rem;height:auto;display:block}svg text{fill:var(--soft);font:11px system-ui,sans-serif}
+.axis{stroke:var(--line);fill:none}.line{fill:none;stroke-width:2}.ring{fill:none;stroke:var(--mark);stroke-width:2.5}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;padding:0;list-style:none;font-size:.85rem}
+.legend i{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin-right:.4em}
+.scroll{overflow-x:auto}summary{cursor:pointer;color:var(--soft)}
+table{border-collapse:collapse;font-size:.8rem;font-variant-numeric:tabular-nums}
+th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th:first-child,td:first-child{text-align:left}
+tr.marked td{font-weight:600;color:var(--mark)}
+"""
+
+Counts = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The numbers behind a picture."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    marked: int | None = None
+    """A row to be seen at once."""
+
+    def html(self) -> str:
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in self.head)
+        rows = "".join(
+            f"<tr{' class=marked' if number == self.marked else ''}>"
+            + "".join(f"<td>{escape(cell)}</td>" for cell in row)
+            + "</tr>"
+            for number, row in enumerate(self.rows)
+        )
+        return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A picture, what to see in it, and its numbers."""
+
+    title: str
+    text: str
+    picture: str
+    table: Table
+
+    def html(self) -> str:
+        return (
+            f"<section><h2>{escape(self.title)}</h2><p>{escape(self.text)}</p>{self.picture}"
+            f"<details><summary>The numbers</summary>{self.table.html()}</details></section>"
+        )
+
+
+def page(title: str, lines: Iterable[str], sections: Iterable[Section], why: str = "", code: str = "") -> str:
+    """The page: what it is about, what to do, and the pictures."""
+    advice = f'<p class="why">{escape(why)}</p>' if why else ""
+    command = f"<pre class=scroll><code>{escape(code)}</code></pre>" if code else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,'
+        f'initial-scale=1"><link rel="icon" href="data:,"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
+        f"<body><h1>{escape(title)}</h1>{''.join(f'<p>{escape(line)}</p>' for line in lines)}{advice}{command}"
+        f"{''.join(section.html() for section in sections)}</body></html>\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line: its name and its points, from left to right."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+def line_chart(series: Sequence[Series], x_label: str, y_label: str, x_text: "Text") -> str:
+    """Lines on two logarithmic axes."""
+    axes = _Axes([point for one in series for point in one.points], x_label, y_label, x_text)
+    lines = "".join(
+        f'<polyline class="line" style="stroke:var(--c{number % _COLORS})" points="'
+        + " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in one.points)
+        + '"/>'
+        for number, one in enumerate(series)
+    )
+    return _svg(axes.html() + lines, f"{y_label} against {x_label}") + _legend([one.name for one in series])
+
+
+def scatter(names: Sequence[str], points: Sequence[tuple[float, float]], marked: int, labels: "Labels") -> str:
+    """Points on two logarithmic axes, one of them in a ring."""
+    axes = _Axes(points, labels.x, labels.y, labels.x_text)
+    dots = "".join(
+        f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="5" style="fill:var(--c{number % _COLORS})"><title>'
+        f"{escape(names[number])}</title></circle>"
+        f'<text x="{axes.x(x) + 7:.1f}" y="{axes.y(y) - 5:.1f}">{number + 1}</text>'
+        for number, (x, y) in enumerate(points)
+    )
+    x, y = points[marked]
+    ring = f'<circle class="ring" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="9"/>'
+    shown = [
+        f"{number + 1} {name}" + (" (recommended)" if number == marked else "") for number, name in enumerate(names)
+    ]
+    return _svg(axes.html() + dots + ring, f"{labels.y} against {labels.x}") + _legend(shown)
+
+
+class Text:
+    """How the numbers of an axis are written."""
+
+    def __init__(self, unit: str = "", is_size: bool = False) -> None:
+        self._unit, self._is_size = unit, is_size
+
+    def __call__(self, value: float) -> str:
+        units = ("", "K", "M", "G", "T", "P") if self._is_size else ("", "K", "M", "B", "T")
+        step = 0
+        while abs(value) >= 999.5 and step < len(units) - 1:
+            value, step = value / 1000, step + 1
+        number = f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+        if self._is_size:
+            return f"{number} {units[step]}B"
+        return f"{self._unit}{number}{units[step]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Of the axes of a scatter."""
+
+    x: str
+    y: str
+    x_text: Text
+
+
+class _Axes:
+    """Two logarithmic axes around some points."""
+
+    def __init__(self, points: Sequence[tuple[float, float]], x_label: str, y_label: str, x_text: Text) -> None:
+        self._x_range, self._y_range = (_decades([point[axis] for point in points]) for axis in (0, 1))
+        self._labels, self._x_text = (x_label, y_label), x_text
+
+    def x(self, value: float) -> float:
+        return _LEFT + _share(value, self._x_range) * (WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - _BOTTOM - _share(value, self._y_range) * (HEIGHT - _TOP - _BOTTOM)
+
+    def html(self) -> str:
+        low, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
+        parts = [f'<path class="axis" d="M{_LEFT},{_TOP}V{low}H{right}"/>']
+        for value in _ticks(self._x_range):
+            at = self.x(value)
+            parts.append(f'<path class="axis" d="M{at:.1f},{low}v4"/>')
+            parts.append(f'<text x="{at:.1f}" y="{low + 15}" text-anchor="middle">{escape(self._x_text(value))}</text>')
+        for value in _ticks(self._y_range):
+            at = self.y(value)
+            parts.append(f'<path class="axis" d="M{_LEFT},{at:.1f}H{right}"/>')
+            parts.append(f'<text x="{_LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{escape(Text()(value))}</text>')
+        middle = (_LEFT + right) / 2
+        parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(self._labels[0])}</text>')
+        at = (_TOP + low) / 2
+        turned = f'transform="rotate(-90 12 {at})"'
+        parts.append(f'<text x="12" y="{at}" text-anchor="middle" {turned}>{escape(self._labels[1])}</text>')
+        return "".join(parts)
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    """Where a logarithmic axis begins and ends, with some room."""
+    logs = [math.log10(max(value, 1e-12)) for value in values] or [0.0]
+    low, high = min(logs), max(logs)
+    room = max(0.05 * (high - low), 0.1)
+    return low - room, high + room
+
+
+def _share(value: float, bounds: tuple[float, float]) -> float:
+    return (math.log10(max(value, 1e-12)) - bounds[0]) / (bounds[1] - bounds[0])
+
+
+def _ticks(bounds: tuple[float, float]) -> list[float]:
+    """Round numbers on an axis: few, but two at least."""
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+        exponents = range(math.floor(bounds[0]), math.ceil(bounds[1]) + 1)
+        ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
+        ticks = [tick for tick in ticks if bounds[0] <= math.log10(tick) <= bounds[1]]
+        if len(ticks) >= 3:
+            return ticks[:: math.ceil(len(ticks) / 6)]
+    return ticks
+
+
+def heat_map(counts: Counts) -> str:
+    """Rows are blocks, columns are classes; darker where more of a block's records are of a class."""
+    rows, columns = counts.shape
+    shares = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+    width, height = (WIDTH - 4) / columns, max(4.0, min(14.0, 320 / rows))
+    cells = "".join(
+        f'<rect x="{2 + column * width:.2f}" y="{2 + row * height:.2f}" width="{width * 0.96:.2f}" '
+        f'height="{height * 0.94:.2f}" style="fill:rgba(var(--heat),{0.06 + 0.94 * shares[row, column]:.2f})"/>'
+        for row in range(rows)
+        for column in range(columns)
+    )
+    return _svg(cells, "records of each class in each block", int(rows * height) + 4)
+
+
+def heat_section(title: str, text: str, names: Sequence[str], blocks: Sequence[int], counts: Counts) -> Section:
+    """Blocks × classes. Of many classes the most frequent are shown, of many blocks some."""
+    chosen = np.unique(np.linspace(0, len(blocks) - 1, min(len(blocks), _MOST_ROWS)).astype(int))
+    kept = np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:_MOST_COLUMNS])
+    shown, heads = counts[np.ix_(chosen, kept)], [names[column] for column in kept]
+    if len(kept) < len(names):
+        rest = counts[chosen].sum(axis=1) - shown.sum(axis=1)
+        shown, heads = np.column_stack([shown, rest]), [*heads, f"{len(names) - len(kept)} others"]
+    rows = [[str(blocks[row]), *(f"{value:.0f}" for value in line)] for row, line in zip(chosen, shown, strict=True)]
+    return Section(title, text, heat_map(shown), Table(["block", *heads], rows))
+
+
+def _svg(content: str, label: str, height: int = HEIGHT) -> str:
+    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{content}</svg>'
+
+
+def _legend(names: Sequence[str]) -> str:
+    items = "".join(
+        f'<li><i style="background:var(--c{number % _COLORS})"></i>{escape(name)}</li>'
+        for number, name in enumerate(names)
+    )
+    return f'<ul class="legend">{items}</ul>'
