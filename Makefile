@@ -45,7 +45,7 @@ fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers
 	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)
 
 clean:  ## Remove what the targets made.
-	rm -rf $(VENV) .demo .bench
+	rm -rf $(VENV) .demo .bench .data
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -11,6 +11,14 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.mark.slow
+def test_gradients_of_a_real_model_measure_mixing() -> None:
+    script = [sys.executable, str(EXAMPLES / "gradients.py")]
+    done = subprocess.run(script, check=True, capture_output=True, text=True, timeout=250)
+    found = dict(re.findall(r"^(raw|mixed): h_D = (\S+) of at most b = 50", done.stdout, re.MULTILINE))
+    assert float(found["raw"]) > 5 * float(found["mixed"])
+
+
+@pytest.mark.slow
 def test_the_training_example_runs_and_learns() -> None:
     script = EXAMPLES / "train.py"
     assert len(script.read_text().splitlines()) <= 36

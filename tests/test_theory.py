@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2 import theory
-from corgi2.plan import even_order, permutation
+from corgi2.plan import cut_evenly, cut_groups, even_order, permutation
 from corgi2.theory import Blocks
 
 Floats = npt.NDArray[np.float64]
@@ -158,6 +158,51 @@ def test_the_forms_agree_with_simulation(count: int, n: int, b: int, n_on: int) 
             assert abs(np.mean(values) - expected[name]) <= 3.5 * error, f"{name}: {np.mean(values)} {expected[name]}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "n", "b", "n_on", "cut"), [(64, 8, 6, 8, 2), (60, 6, 4, 25, 4), (32, 16, 4, 3, 2)])
+def test_new_blocks_of_another_size_agree_with_simulation(count: int, n: int, b: int, n_on: int, cut: int) -> None:
+    labels = np.repeat(np.random.default_rng(0).normal(size=count), b).reshape(count, b)
+    labels += 0.3 * np.random.default_rng(1).normal(size=labels.shape)
+    data, written = Blocks(count, b, _homogeneity(labels)), b / cut
+    lineage = np.repeat(np.arange(count // n), n * cut)[:, None]
+    found: dict[str, list[float]] = {"h": [], "even": [], "parts": []}
+    for run in range(1500):
+        once = _shuffled(labels, np.split(permutation(count, (run, 1)), count // n), (run, 2)).reshape(count * cut, -1)
+        found["h"].append(_homogeneity(once))
+        found["even"].append(_windows(once, even_order(lineage, (run, 4)), n_on))
+        inside = _shuffled(labels, [np.array([block]) for block in range(count)], (run, 5))
+        found["parts"].append(_homogeneity(inside.reshape(count * cut, -1)))
+    expected = {
+        "h": theory.h_after_pass(data, n, written),
+        "even": theory.window_even(data, n, n_on, written),
+        "parts": theory.h_of_parts(data, cut),
+    }
+    for name, values in found.items():
+        error = np.std(values, ddof=1) / math.sqrt(len(values))
+        assert abs(np.mean(values) - expected[name]) <= 3.5 * error, f"{name}: {np.mean(values)} {expected[name]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "n", "n_on"), [(128, 4, 8), (256, 8, 4), (180, 18, 18), (400, 10, 10)])
+def test_two_passes_mix_about_as_one_of_a_squared_buffer(count: int, n: int, n_on: int) -> None:
+    b, runs = 16, 400
+    labels = np.repeat(np.random.default_rng(0).normal(size=count), b).reshape(count, b)
+    data, sizes = Blocks(count, b, b), np.ones(count, np.int64)
+    found, h = [], []
+    for run in range(runs):
+        first = cut_groups(sizes, count, (run, 1), n)
+        before = np.array([[number] for number, group in enumerate(first) for _ in group])
+        second = cut_evenly(sizes, before, count, (run, 2), n)
+        twice = _shuffled(_shuffled(labels, list(first), (run, 3)), list(second), (run, 4))
+        sets = [np.unique(before[group, 0]).tobytes() for group in second]
+        lineage = np.array([[sets.index(sets[i]), i] for i, group in enumerate(second) for _ in group])
+        order = even_order(lineage, (run, 5))
+        found.append(np.mean([_windows(twice, order[at:], n_on) for at in range(0, count - n_on + 1, n_on)]))
+        h.append(_homogeneity(twice))
+    assert np.mean(found) == pytest.approx(theory.window_butterfly(data, n, n_on), rel=0.1)
+    assert np.mean(h) == pytest.approx(theory.h_butterfly(data, n), rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("numbers", "pile", "random", "even", "full"),
     [
@@ -204,6 +249,12 @@ def test_impossible_input_is_refused() -> None:
         Blocks(0, 10, 1)
     with pytest.raises(ValueError, match="at least one byte"):
         theory.largest_block(0, 1, 1)
+    with pytest.raises(ValueError, match="new blocks have between 1 example and the 20 of a group"):
+        theory.h_after_pass(Blocks(5, 10, 1), 2, 21)
+    with pytest.raises(ValueError, match="has between 1 and 10 parts"):
+        theory.h_of_parts(Blocks(5, 10, 1), 11)
+    with pytest.raises(ValueError, match="window lies between 1 and the 10 blocks"):
+        theory.window_even(Blocks(5, 10, 1), 2, 11, 5)
 
 
 def test_requests_are_those_of_table_1() -> None:

@@ -135,7 +135,9 @@ def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
         if good:
             limit = _TENTH * min(method.cost_usd for method in good)
             cheap = [method for method in good if method.cost_usd <= limit]
-            best = min(cheap, key=lambda method: (method.offline_hours + method.online_hours, method.H))
+            best = min(
+                cheap, key=lambda method: (round(method.offline_hours + method.online_hours, 3), method.cost_usd)
+            )
             return best, _reason(best, bound)
     if not choices:
         return order, "no block fits the online buffer: make it larger, or cut smaller blocks"

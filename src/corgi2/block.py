@@ -7,7 +7,7 @@ and `gather` makes its output slice by slice.
 import mmap
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -119,9 +119,9 @@ class Decoder(Protocol):
     def samples(self, records: Indices) -> Iterator[Any]:
         """One after another."""
 
-    def columns(self, records: Indices) -> dict[str, Any]:
+    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, Any]:
         """One object a column: an array of NumPy where it holds numbers, else a list, with None where a record lacks
-        it."""
+        it. Of those that are named, if any are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from corgi2.advise import Advice, advise
+from corgi2.advise import Advice, advise, number
 from corgi2.measure import Measurement
 from corgi2.methods import Method, Offline
 from corgi2.page import Labels, Section, Series, Table, Text, heat_section, line_chart, page, scatter
@@ -16,26 +16,20 @@ _LEAST = 1e-2
 """A logarithmic axis has no zero."""
 
 
-def inspect_page(title: str, lines: Sequence[str], shown: Sequence[tuple[str, Measurement]]) -> str:
+def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]) -> str:
     """Blocks × classes of one data set, or of several, such as before and after."""
+    if any(measured.heat is None for _, measured in shown):
+        raise ValueError("a heat map needs classes: give --label")
     sections = []
     for name, measured in shown:
         if measured.heat is not None:
             heat = measured.heat
-            text = (
+            about = (
                 f"A row is a block, a column a class, dark where many of the block's records are of it. h_D = "
-                f"{measured.h_D:,.4g} of at most {measured.block_records:,.4g}: {measured.verdict}."
+                f"{number(measured.h_D)} of at most {number(measured.block_records)}: {measured.verdict}."
             )
-            sections.append(heat_section(name, text, heat.classes, heat.blocks, heat.counts))
-    rows = [
-        [name, f"{each.h_D:,.4g}", f"{each.h_D_low:,.4g}", f"{each.h_D_high:,.4g}", f"{each.homogeneity:.4f}"]
-        for name, each in shown
-    ]
-    numbers = Table(["data", "h_D", "95 % from", "to", "h_D / b"], rows)
-    if not sections:
-        raise ValueError("a heat map needs classes: give --label")
-    first = replace(sections[0], picture=f"{numbers.html()}{sections[0].picture}")
-    return page(title, lines, [first, *sections[1:]])
+            sections.append(heat_section(name, about, heat.classes, heat.blocks, heat.counts))
+    return page(title, [], sections, code=text)
 
 
 def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
@@ -43,7 +37,7 @@ def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
     shape, means = advice.shape, advice.means
     lines = [
         f"{shape.records:,} records, {format_size(shape.bytes)} in {shape.blocks:,} blocks of "
-        f"{shape.block_records:,.4g} records; h_D = {advice.h_text}.",
+        f"{number(shape.block_records)} records; h_D {advice.h_text}.",
         f"Offline buffer {format_size(means.buffer)}, online buffer {format_size(means.online_buffer)}, "
         f"{means.nodes:,} nodes, {means.epochs:,} epochs; {means.prices.what} {means.prices.date}".strip()
         + ".",
@@ -73,7 +67,7 @@ def _quality_by_buffer(advice: Advice, one: Offline | None, two: Offline | None)
         full = next(iter(values.values()), None)
         if full is not None:
             lines.setdefault("full shuffle", []).append((size, max(_LEAST, full.H_full)))
-        rows.append((size, {name: f"{method.H:,.4g}" for name, method in values.items()}))
+        rows.append((size, {name: number(method.H) for name, method in values.items()}))
     names = [name for name in lines if name != "full shuffle"]
     table = Table(
         ["online buffer", *names], [[format_size(size), *(row.get(name, "") for name in names)] for size, row in rows]

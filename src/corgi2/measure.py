@@ -5,6 +5,7 @@ of it. Blocks are sampled, not records: a block is what one request reads. Memor
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena
+from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Decoder
 from corgi2.errors import SourceError
 from corgi2.index import Index, index_source, open_index
 from corgi2.plan import Indices, draws, permutation
@@ -80,6 +81,8 @@ class Measurement:
         """One plain sentence."""
         if self.h_D_low <= 2 or self.homogeneity < 0.002:
             return "the blocks are mixed about as well as a full shuffle would: there is nothing to gain"
+        if self.h_D <= 5:
+            return "blocks differ little from each other: a shuffle buffer will do"
         if self.homogeneity > 0.5:
             return "each block holds nearly one kind: training from a shuffle buffer alone will suffer"
         if self.homogeneity > 0.05:
@@ -121,22 +124,22 @@ def measure_blocks(
     lengths = index.column("length")
     with progress("measuring", int(lengths[picks].sum())) as bar:
         for number in picks.tolist():
-            for records in _records(source, index, number):
-                table.add(records)
+            for decoder, records in _parts(source, index, number):
+                table.add(decoder, records)
             table.end_block()
             bar.advance(int(lengths[number]))
     return _estimate(table, picks, count, index.records / count if index.is_counted else None, seed)
 
 
-def _records(source: Source, index: Index, number: int) -> Iterator[list[Mapping[str, Any]]]:
-    """The samples of a block, some at a time."""
+def _parts(source: Source, index: Index, number: int) -> Iterator[tuple[Decoder, Indices]]:
+    """The records of a block, some at a time."""
     (piece,) = index.pieces(source, [number])
     arena = Arena(_DOUBT * int(index.column("footprint")[number]) + SLACK_BYTES)
     group = source.format.read([piece], arena)
     decoder = source.format.decoder(group, source.url)
     step = max(1, SLICE_BYTES * group.records // max(1, group.footprint))
     for start in range(0, group.records, step):
-        yield list(decoder.samples(np.arange(start, min(group.records, start + step))))
+        yield decoder, np.arange(start, min(group.records, start + step))
 
 
 class _Sums:
@@ -162,27 +165,28 @@ class _Sums:
         several = len(self._labels) > 1
         return tuple(f"{label}={_text(value)}" if several else _text(value) for label, value in self._classes)
 
-    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, decoder: Decoder, records: Indices) -> None:
+        columns = decoder.columns(records, {*self._labels, *self._features})
+        for name in (*self._labels, *self._features):
+            _check_there(columns.get(name), name, decoder, records)
         self._count += len(records)
         for label in self._labels:
-            for record in records:
-                key = (label, _hashable(_field(record, label)))
-                place = self._classes.setdefault(key, len(self._classes))
-                self._votes[place] = self._votes.get(place, 0) + 1
+            for value, count in _counted(columns[label]):
+                place = self._classes.setdefault((label, value), len(self._classes))
+                self._votes[place] = self._votes.get(place, 0) + count
         self._square += len(records) * len(self._labels)
         if self._features or self._vector:
-            rows = np.array([self._numbers(record) for record in records], np.float64)
-            if not np.isfinite(rows).all():
-                raise SourceError("a feature is not a finite number in some records; leave it out, or fill it")
-            total = rows.sum(axis=0)
-            self._dense = total if not len(self._dense) else self._dense + total
-            self._square += float((rows**2).sum())
+            parts = [_as_numbers(columns[name], name) for name in self._features]
+            if self._vector is not None:
+                parts.append(_stacked([self._vector(sample) for sample in decoder.samples(records)]))
+            self._add_dense(np.hstack(parts))
 
-    def _numbers(self, record: Mapping[str, Any]) -> Floats:
-        parts = [np.ravel(_as_numbers(_field(record, name), name)) for name in self._features]
-        if self._vector is not None:
-            parts.append(np.ravel(np.asarray(self._vector(record), np.float64)))
-        return np.concatenate(parts)
+    def _add_dense(self, rows: Floats) -> None:
+        if not np.isfinite(rows).all():
+            raise SourceError("a feature is not a finite number in some records; leave it out, or fill it")
+        total = rows.sum(axis=0)
+        self._dense = total if not len(self._dense) else self._dense + total
+        self._square += float((rows**2).sum())
 
     def end_block(self) -> None:
         self._blocks.append((self._count, self._votes, self._dense, self._square))
@@ -199,11 +203,23 @@ class _Sums:
         return counts, np.hstack([sums, dense]), np.array([square for *_, square in self._blocks])
 
 
-def _field(record: Mapping[str, Any], name: str) -> Any:
-    if name not in record:
-        known = ", ".join(key for key in record if not key.startswith("__"))
+def _check_there(values: Any, name: str, decoder: Decoder, records: Indices) -> None:
+    """A part, a key or a column that records lack is no label."""
+    if values is None or (isinstance(values, list) and None in values):
+        first = 0 if values is None else values.index(None)
+        (sample,) = decoder.samples(records[first : first + 1])
+        known = ", ".join(key for key in sample if not key.startswith("__")) if isinstance(sample, dict) else "no keys"
         raise SourceError(f"a record has no {name!r}; it has: {known[:200]}")
-    return record[name]
+
+
+def _counted(values: Any) -> Iterator[tuple[Any, int]]:
+    """Each value, in the order of their first, and how often it is there."""
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        kinds, firsts, counts = np.unique(values, return_index=True, return_counts=True)
+        order = np.argsort(firsts)
+        yield from zip(kinds[order].tolist(), counts[order].tolist(), strict=True)
+    else:
+        yield from Counter(map(_hashable, values)).items()
 
 
 def _hashable(value: Any) -> Any:
@@ -214,12 +230,20 @@ def _text(value: Any) -> str:
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()[:40]
 
 
-def _as_numbers(value: Any, name: str) -> Floats:
+def _as_numbers(values: Any, name: str) -> Floats:
+    """A row a record."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        return values.reshape(len(values), -1).astype(np.float64)
     try:
-        text = value.decode() if isinstance(value, bytes) else value
-        return np.asarray(float(text) if isinstance(text, str) else text, np.float64)
+        texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+        return _stacked([float(text) if isinstance(text, str) else text for text in texts])
     except (ValueError, TypeError) as error:
-        raise SourceError(f"the feature {name!r} is no number: {str(value)[:60]!r}; for kinds, give --label") from error
+        shown = str(values[0])[:60]
+        raise SourceError(f"the feature {name!r} is no number: {shown!r}; for kinds, give --label") from error
+
+
+def _stacked(rows: Sequence[Any]) -> Floats:
+    return np.stack([np.ravel(np.asarray(row, np.float64)) for row in rows])
 
 
 def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, seed: int) -> Measurement:

@@ -47,7 +47,7 @@ class Mixing:
         shown = [(name if self.after is None else f"Before: {name}", self.measured)]
         if self.after is not None:
             shown.append((f"After: {self.after[0]}", self.after[1].measured))
-        return inspect_page(f"How {name} is mixed", [line.strip() for line in self.as_text().splitlines()], shown)
+        return inspect_page(f"How {name} is mixed", self.as_text(), shown)
 
 
 def look_at_mixing(

@@ -21,6 +21,7 @@ _STYLE = """
 *{box-sizing:border-box}body{margin:0 auto;max-width:46rem;padding:1rem;background:var(--back);color:var(--ink);
 font:16px/1.5 system-ui,sans-serif}h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin-top:2rem}
 p{overflow-wrap:anywhere}.why{border-left:4px solid var(--mark);padding-left:.8rem}code{font-size:.9em}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
 svg{width:100%;max-width:40rem;height:auto;display:block}svg text{fill:var(--soft);font:11px system-ui,sans-serif}
 .axis{stroke:var(--line);fill:none}.line{fill:none;stroke-width:2}.ring{fill:none;stroke:var(--mark);stroke-width:2.5}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;padding:0;list-style:none;font-size:.85rem}
@@ -72,7 +73,7 @@ class Section:
 
 
 def page(title: str, lines: Iterable[str], sections: Iterable[Section], why: str = "", code: str = "") -> str:
-    """The page: what it is about, what to do, and the pictures."""
+    """The page: what it is about, what to do, and the pictures. ``code`` stands as it is."""
     advice = f'<p class="why">{escape(why)}</p>' if why else ""
     command = f"<pre class=scroll><code>{escape(code)}</code></pre>" if code else ""
     return (
@@ -106,11 +107,14 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, x_text: "Te
 def scatter(names: Sequence[str], points: Sequence[tuple[float, float]], marked: int, labels: "Labels") -> str:
     """Points on two logarithmic axes, one of them in a ring."""
     axes = _Axes(points, labels.x, labels.y, labels.x_text)
+    places = [(axes.x(x), axes.y(y)) for x, y in points]
     dots = "".join(
-        f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="5" style="fill:var(--c{number % _COLORS})"><title>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" style="fill:var(--c{number % _COLORS})"><title>'
         f"{escape(names[number])}</title></circle>"
-        f'<text x="{axes.x(x) + 7:.1f}" y="{axes.y(y) - 5:.1f}">{number + 1}</text>'
-        for number, (x, y) in enumerate(points)
+        for number, (x, y) in enumerate(places)
+    )
+    dots += "".join(
+        f'<text x="{x:.1f}" y="{y:.1f}">{number + 1}</text>' for number, (x, y) in enumerate(_beside(places))
     )
     x, y = points[marked]
     ring = f'<circle class="ring" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="9"/>'
@@ -118,6 +122,16 @@ def scatter(names: Sequence[str], points: Sequence[tuple[float, float]], marked:
         f"{number + 1} {name}" + (" (recommended)" if number == marked else "") for number, name in enumerate(names)
     ]
     return _svg(axes.html() + dots + ring, f"{labels.y} against {labels.x}") + _legend(shown)
+
+
+def _beside(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Where the numbers of points go: near them, and not on each other."""
+    taken: list[tuple[float, float]] = []
+    for x, y in places:
+        around = [(x + 7 + 15 * right, y - 5 - 11 * up) for right in range(8) for up in (0, 1, -1, 2, -2)]
+        free = (spot for spot in around if all(abs(spot[0] - a) >= 14 or abs(spot[1] - b) >= 11 for a, b in taken))
+        taken.append(next(free, around[0]))
+    return taken
 
 
 class Text:

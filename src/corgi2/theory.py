@@ -96,10 +96,14 @@ def h_after_passes(data: Blocks, n: int, passes: int) -> float:
 
 
 def h_butterfly(data: Blocks, n: int, written: float | None = None) -> float:
-    """h' after two passes, the second of which groups blocks of distinct groups of the first."""
-    size, spread, new = n * data.examples, window_even(data, n, n), _written(data, n, written)
+    """h' after two passes, the second of which groups blocks of distinct groups of the first; where there are fewer
+    groups than n, equally many of each."""
+    data.check(n)
+    groups = math.ceil(data.count / n)
+    again = n // groups * groups or n
+    size, spread, new = again * data.examples, window_even(data, n, again), _written(data, again, written)
     within = (size - new) / (size - 1) * (1 - spread / size) if size > 1 else 0.0
-    return spread / n * new / data.examples + within
+    return spread / again * new / data.examples + within
 
 
 def window_random(data: Blocks, n_on: int) -> float:

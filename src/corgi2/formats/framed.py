@@ -7,7 +7,7 @@ out bit for bit, and the gathered bytes are the body of a shard. Nothing is pars
 Memory: a scan holds one part of the shard (64 MB), or the largest record if that is larger.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -288,8 +288,8 @@ class _Gathered:
     def samples(self, records: Indices) -> Iterator[Any]:
         return self._decoder(records).samples(np.arange(len(records)))
 
-    def columns(self, records: Indices) -> dict[str, Any]:
-        return self._decoder(records).columns(np.arange(len(records)))
+    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, Any]:
+        return self._decoder(records).columns(np.arange(len(records)), only)
 
     def _decoder(self, records: Indices) -> Decoder:
         table = self.take(records)

@@ -7,7 +7,7 @@
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,10 +79,10 @@ class _Lines:
                 problem = f"not JSON ({error}); correct the line, or leave it out"
                 raise SourceError(f"{self.url}: {line[:80]!r} is {problem}") from error
 
-    def columns(self, records: Indices) -> dict[str, list[Any]]:
+    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, list[Any]]:
         """By the keys of objects; a line that is none is a ``value``."""
         samples = [sample if isinstance(sample, dict) else {"value": sample} for sample in self.samples(records)]
-        names = dict.fromkeys(name for sample in samples for name in sample)
+        names = dict.fromkeys(name for sample in samples for name in sample if only is None or name in only)
         return {name: [sample.get(name) for sample in samples] for name in names}
 
 

@@ -7,8 +7,8 @@ schema, key-value metadata, codecs and dictionary columns.
 import base64
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -117,11 +117,12 @@ class ParquetFormat:
         return tuple(written)
 
     def decoder(self, group: Group, url: str) -> "_Rows":
-        return _Rows(taker(group), url)
+        return _Rows(group, taker(group), url)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
+    group: Group
     take: Callable[[Indices], pa.Table]
     url: str
 
@@ -133,9 +134,14 @@ class _Rows:
                 raise ShardError(self.url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
             yield from rows
 
-    def columns(self, records: Indices) -> dict[str, Any]:
+    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, Any]:
         """Arrays of their own, which may be written to, for numbers and lists of one length of them."""
-        table = self.take(records)
+        take = self.take
+        if only is not None:
+            names = [name for name in self.group.table.column_names if name in only]
+            schema = self.group.schema and pa.schema([self.group.schema.field(name) for name in names])
+            take = taker(replace(self.group, table=self.group.table.select(names), schema=schema))
+        table = take(records)
         return {
             name: _values(column, name, self.url)
             for name, column in zip(table.column_names, table.columns, strict=True)

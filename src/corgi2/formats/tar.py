@@ -7,7 +7,7 @@ link to another record, a global header other than a comment, sparse and multi-v
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise, repeat
@@ -120,10 +120,14 @@ class _Samples:
             pairs = zip(names, row, strict=True)
             yield dict(pairs) if whole else {name: value for name, value in pairs if value is not None}
 
-    def columns(self, records: Indices) -> dict[str, list[Any]]:
+    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, list[Any]]:
         """As in WebDataset, the last of equal parts counts."""
         counts = self._counts[records]
         members = np.arange(counts.sum()) + np.repeat(self._first[records] - np.cumsum(counts) + counts, counts)
+        if only is not None:
+            wanted = np.array([name in only for name in self._names])[self._part[members]]
+            counts = np.bincount(np.repeat(np.arange(len(records)), counts)[wanted], minlength=len(records))
+            members = members[wanted]
         data, spans = self._data, zip(self._begin[members].tolist(), self._end[members].tolist(), strict=True)
         values = [bytes(data[begin:end]) for begin, end in spans]
         parts, names = self._part[members], list(self._names)
