@@ -244,7 +244,19 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
 )
 @click.option("--skip-bad", is_flag=True, help="Leave damaged shards out, and list them.")
 @click.option("--restart", is_flag=True, help="Discard what an unfinished shuffle has written to DST, and begin anew.")
-@click.option("--workers", type=click.IntRange(min=1), default=4, show_default=True, help="Reads and writes in flight.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Reads and writes in flight; with --engine ray, tasks a node.  [default: 4; tasks: 1]",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where groups are made: here, or as tasks of a Ray cluster, each with a --buffer of its own.",
+)
+@click.option("--address", help="Of the Ray cluster: auto, or HOST:PORT.  [default: Ray on this machine]")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and stop.")
 @_src_option
 @_dst_option
@@ -255,7 +267,9 @@ def shuffle(
     buffer: int | None,
     shard_size: int | None,
     restart: bool,
-    workers: int,
+    workers: int | None,
+    engine: str,
+    address: str | None,
     dry_run: bool,
     src_options: tuple[tuple[str, str], ...],
     dst_options: tuple[tuple[str, str], ...],
@@ -282,7 +296,7 @@ def shuffle(
             click.echo(json.dumps(job.as_json(), indent=2))
         return
     try:
-        report = run_shuffle(job, workers)
+        report = run_shuffle(job, workers, engine, address)
     except KeyboardInterrupt:
         _leave(f"stopped; nothing is lost. To go on: {_command_line()}")
     if as_json:

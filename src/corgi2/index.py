@@ -97,6 +97,14 @@ class Index:
             for n in numbers
         ]
 
+    def select(self, numbers: npt.NDArray[np.int64]) -> "Index":
+        """Some blocks, in the given order, and their shards, renumbered."""
+        kept, shard = np.unique(self.column("shard")[numbers], return_inverse=True)
+        blocks = self.blocks.take(pa.array(numbers)).set_column(
+            0, _BLOCKS.field("shard"), pa.array(shard.astype(np.int32))
+        )
+        return Index(self.suffix, self.block_bytes, self.shards.take(pa.array(kept)), blocks)
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:

@@ -104,11 +104,11 @@ class Mixer:
     threads: Threads
     advance: Callable[[int], object]
 
-    def start(self, group: int) -> "Mixing":
-        """Read a group and have it written. Returns as soon as its memory may be used again; the shards are on their
-        way to the store then."""
+    def start(self, group: int, blocks: Indices) -> "Mixing":
+        """Read the blocks of a group and have it written. Returns as soon as its memory may be used again; the shards
+        are on their way to the store then."""
         mixing = Mixing(self, group)
-        mixing.mix(self.stage.groups[group], list(range(self.stage.shards)))
+        mixing.mix(blocks, list(range(self.stage.shards)))
         return mixing
 
 

@@ -13,33 +13,30 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from corgi2.block import SLACK_BYTES, Arena
+from corgi2.block import Arena
 from corgi2.digest import Digest
-from corgi2.errors import Corgi2Error, SourceError
+from corgi2.errors import SourceError
 from corgi2.index import Index, load_index, make_index, merge, save_index, without
 from corgi2.journal import Marker
-from corgi2.memory import give_back
-from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
+from corgi2.mixer import Mixing
 from corgi2.planner import Job, commit_plan, plan_shuffle
-from corgi2.progress import progress
+from corgi2.progress import Bar, progress
 from corgi2.recipe import Settings
 from corgi2.shard import BLOCK_BYTES, Scan
 from corgi2.sizes import parse_size
 from corgi2.stage import Stage, next_stage
-from corgi2.stores import Options, Store, read_object
+from corgi2.stores import Options, Requests, Store, read_object
+from corgi2.work import Made, Work
 
 _log = logging.getLogger("corgi2")
-
-_SHARE_OF_THREADS = 8
-"""Of the buffer, for what threads hold beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +82,17 @@ def shuffle(
     in_place: bool = False,
     skip_bad: bool = False,
     restart: bool = False,
-    workers: int = 4,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     storage_options: Options | None = None,
     target_options: Options | None = None,
 ) -> Report:
-    """Shuffle ``src`` into ``dst``, or in place, or go on where an earlier run of the same plan stopped."""
+    """Shuffle ``src`` into ``dst``, or in place, or go on where an earlier run of the same plan stopped.
+
+    ``workers`` reads and writes at a time, 4 by default. With ``engine="ray"``, groups are tasks of the cluster at
+    ``address``, each with a buffer of its own, and ``workers`` are tasks a node, 1 by default.
+    """
     settings = Settings(
         buffer_bytes=None if buffer is None else parse_size(buffer),
         buffer_blocks=buffer_blocks,
@@ -102,17 +105,22 @@ def shuffle(
         skip_bad=skip_bad,
     )
     job = plan_shuffle(src, dst, settings, storage_options, target_options, restart)
-    return run_shuffle(job, workers)
+    return run_shuffle(job, workers, engine, address)
 
 
-def run_shuffle(job: Job, workers: int = 4) -> Report:
-    """Do what was planned."""
-    if workers < 1:
+def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", address: str | None = None) -> Report:
+    """Do what was planned, here or on a cluster."""
+    if workers is not None and workers < 1:
         raise ValueError(f"--workers must be at least 1 (got {workers})")
+    if engine not in ("local", "ray"):
+        raise ValueError(f"--engine is local or ray (got {engine!r})")
+    if address is not None and engine != "ray":
+        raise ValueError("--address names a Ray cluster: give --engine ray with it")
     started = time.monotonic()
-    run = _Run(job, workers)
+    run = _Run(job, workers or 4, _ray(workers or 1, address) if engine == "ray" else None)
     index = run.complete() or run.make()
     stores = {id(store): store for store in (job.first.source.store, job.target)}.values()
+    counts = [run.requests, *(store.requests for store in stores)]
     return Report(
         records=index.records,
         bytes=index.bytes,
@@ -121,14 +129,24 @@ def run_shuffle(job: Job, workers: int = 4) -> Report:
         n=job.first.n,
         shards=index.shards.num_rows,
         passes=job.recipe.settings.passes,
-        reads=sum(store.requests.reads for store in stores),
-        writes=sum(store.requests.writes for store in stores),
-        deletes=sum(store.requests.deletes for store in stores),
+        reads=sum(count.reads for count in counts),
+        writes=sum(count.writes for count in counts),
+        deletes=sum(count.deletes for count in counts),
         seconds=time.monotonic() - started,
         buffer_bytes=job.recipe.buffer_bytes,
         resumed_groups=run.groups - run.made,
         skipped=(*job.recipe.skipped, *run.skipped),
     )
+
+
+def _ray(tasks: int, address: str | None) -> "Engine":
+    try:
+        from corgi2.ray import RayEngine
+    except ImportError as error:
+        raise SourceError(
+            f"--engine ray needs Ray, which is not installed: pip install 'corgi2[ray]' ({error})"
+        ) from error
+    return RayEngine(tasks, address)
 
 
 @dataclass(slots=True)
@@ -137,6 +155,9 @@ class _Run:
 
     job: Job
     workers: int
+    engine: "Engine | None" = None
+    requests: Requests = field(default_factory=Requests)
+    """Those that were made elsewhere."""
     groups: int = 0
     made: int = 0
     skipped: list[str] = field(default_factory=list)
@@ -169,12 +190,13 @@ class _Run:
         if job.recipe.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
             _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", job.target.url)
         self.groups = 0
-        with job.journal.lock() as other, _threads(job, self.workers) as threads:
+        with job.journal.lock() as other, self.engine.running() if self.engine is not None else nullcontext():
             if other:
                 _log.warning("%s: another run is at work there (%s); both may go on", job.target.url, other)
-            stage, arena = job.first, Arena(int(TOLERANCE * job.recipe.buffer_bytes) + SLACK_BYTES)
+            stage = job.first
+            arena = Work(job.recipe, job.target, stage).arena() if self.engine is None else None
             while True:
-                markers = self._pass(stage, arena, threads)
+                markers = self._pass(stage, arena)
                 if stage.is_last:
                     break
                 stage = next_stage(stage, markers, job.recipe, job.target)
@@ -184,9 +206,9 @@ class _Run:
         job.target.publish(job.journal.done_path, [json.dumps(done, indent=1).encode()])
         return index
 
-    def _pass(self, stage: Stage, arena: Arena, threads: "Threads") -> list[Marker]:
-        markers = _Pass(self.job, stage, arena, threads)
-        found = markers.run()
+    def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
+        markers = _Pass(Work(self.job.recipe, self.job.target, stage), requests=self.requests)
+        found = markers.run(self.workers, self.engine, arena)
         self.groups += len(stage.groups)
         self.made += len(markers.made)
         self.skipped += [line for marker in found for line in marker.skipped]
@@ -195,92 +217,80 @@ class _Run:
         return found
 
 
-def _threads(job: Job, workers: int) -> Threads:
-    """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, each
-    holds one, as stored, decoded and encoded."""
-    stage, room = job.first, job.recipe.buffer_bytes // _SHARE_OF_THREADS
-    if not stage.source.format.writes_blocks:
-        return Threads(workers, workers)
-    read = int(stage.index.column("footprint").max() + stage.index.column("length").max())
-    written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
-    return Threads(min(workers, max(1, room // read)), min(workers, max(2, room // written)))
+class Engine(Protocol):
+    """Makes groups somewhere else."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """While groups are made."""
+
+    def make(self, work: Work, groups: Sequence[int]) -> Iterator[Made]:
+        """What became of each group, in any order; each has written its marker."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
     """One stage of a job."""
 
-    job: Job
-    stage: Stage
-    arena: Arena
-    threads: Threads
+    work: Work
     made: dict[int, Marker] = field(default_factory=dict)
+    requests: Requests = field(default_factory=Requests)
+    """Those that were made elsewhere."""
 
-    def run(self) -> list[Marker]:
-        """Make all groups that have no marker yet; the markers of all. While a group's shards are on their way to the
-        store, the next one is read."""
-        journal, stage = self.job.journal, self.stage
+    def run(self, workers: int, engine: Engine | None, arena: Arena | None) -> list[Marker]:
+        """Make all groups that have no marker yet; the markers of all."""
+        journal, stage = self.work.journal, self.work.stage
         done = set(journal.marked(stage.number, len(stage.groups)))
         todo = [group for group in range(len(stage.groups)) if group not in done]
         consumed = _Consumed(stage, journal.store)
         consumed.catch_up(done)
         lengths = stage.index.column("length")
-        total = int(sum(lengths[np.unique(stage.groups[group])].sum() for group in todo))
-        label = "shuffling" if self.job.recipe.settings.passes == 1 else f"pass {stage.number}"
-        with progress(label, total, len(todo)) as bar, self.threads.stopping():
-            mixer = self._mixer(bar.advance)
+        sizes = {group: int(lengths[np.unique(stage.groups[group])].sum()) for group in todo}
+        label = "shuffling" if self.work.recipe.settings.passes == 1 else f"pass {stage.number}"
+        with progress(label, sum(sizes.values()), len(todo)) as bar:
+            if engine is None:
+                self._here(todo, workers, arena or self.work.arena(), consumed, bar)
+            else:
+                self._there(todo, engine, consumed, bar, sizes)
+        return [self.made.get(group) or self._marker(group) for group in range(len(stage.groups))]
+
+    def _here(self, todo: Sequence[int], workers: int, arena: Arena, consumed: "_Consumed", bar: Bar) -> None:
+        """By threads. While a group's shards are on their way to the store, the next one is read."""
+        groups = self.work.stage.groups
+        with self.work.threads(workers) as threads, threads.stopping():
+            mixer = self.work.mixer(arena, threads, bar.advance)
             before: Future[None] | None = None
             for group in todo:
-                mixing = self._start(mixer, group)
+                mixing = self.work.start(mixer, group, groups[group])
                 if before is not None:
                     before.result()
-                before = self.threads.settler.submit(self._settle, group, mixing, consumed)
+                before = threads.settler.submit(self._settle, group, mixing, consumed)
                 bar.step()
             if before is not None:
                 before.result()
-        return [self.made.get(group) or self._marker(group) for group in range(len(stage.groups))]
-
-    def _mixer(self, advance: Callable[[int], object]) -> Mixer:
-        recipe, stage = self.job.recipe, self.stage
-        return Mixer(stage, self.job.target, recipe, partial(_path, self.job, stage), self.arena, self.threads, advance)
-
-    def _start(self, mixer: Mixer, group: int) -> Mixing | None:
-        """None where another run has made the group meanwhile."""
-        if self._is_marked(group):
-            return None
-        give_back()
-        try:
-            return mixer.start(group)
-        except Corgi2Error:
-            if self.stage.consumes and self._is_marked(group):  # and has deleted what we were reading
-                return None
-            raise
 
     def _settle(self, group: int, mixing: Mixing | None, consumed: "_Consumed") -> None:
         """Write the marker, then delete what the group has consumed."""
-        if mixing is not None:
-            marker = mixing.finish()
-            self.job.journal.write_marker(self.stage.number, marker, read_back=self.stage.consumes)
+        marker = self.work.settle(mixing)
+        if marker is not None:
             self.made[group] = marker
         consumed.by(group)
 
-    def _is_marked(self, group: int) -> bool:
-        journal = self.job.journal
-        return journal.store.head(journal.marker_path(self.stage.number, group)) is not None
+    def _there(
+        self, todo: Sequence[int], engine: Engine, consumed: "_Consumed", bar: Bar, sizes: Mapping[int, int]
+    ) -> None:
+        for made in engine.make(self.work, todo):
+            if made.marker is not None:
+                self.made[made.group] = made.marker
+            self.requests.add(made.requests)
+            consumed.by(made.group)
+            bar.advance(sizes[made.group])
+            bar.step()
 
     def _marker(self, group: int) -> Marker:
-        marker = self.job.journal.read_marker(self.stage.number, group)
+        marker = self.work.journal.read_marker(self.work.stage.number, group)
         if marker is None:
-            raise SourceError(f"{self.job.target.url}: the marker of group {group} is gone; give the command again")
+            raise SourceError(f"{self.work.target.url}: the marker of group {group} is gone; give the command again")
         return marker
-
-
-def _path(job: Job, stage: Stage, group: int, shard: int) -> str:
-    """Where a shard of a group goes: into the target, or, between two passes, into the journal."""
-    recipe = job.recipe
-    if stage.is_last:
-        return f"{recipe.prefix}{group * stage.shards + shard:06d}{recipe.suffix}"
-    return f"{job.journal.pass_folder(stage.number)}/{group:06d}-{shard:03d}{recipe.suffix}"
 
 
 class _Consumed:

@@ -32,18 +32,18 @@ class Blocks:
         """m, all examples."""
         return self.count * self.examples
 
-    def check(self, n: int, name: str = "n") -> None:
+    def check(self, n: float, name: str = "n") -> None:
         if not 1 <= n <= self.count:
             raise ValueError(f"{name} lies between 1 and the {self.count} blocks that there are (got {n})")
 
 
-def between_groups(data: Blocks, n: int) -> float:
+def between_groups(data: Blocks, n: float) -> float:
     """A: what is left of h between groups of n random blocks."""
     data.check(n)
     return data.h * (data.count - n) / (n * (data.count - 1)) if data.count > 1 else 0.0
 
 
-def within_groups(data: Blocks, n: int, written: float | None = None) -> float:
+def within_groups(data: Blocks, n: float, written: float | None = None) -> float:
     """W: what a shuffle within groups adds. Blocks of ``written`` examples are cut from them; of b, if it is None."""
     size, new = n * data.examples, _written(data, n, written)
     if size <= 1:
@@ -51,7 +51,7 @@ def within_groups(data: Blocks, n: int, written: float | None = None) -> float:
     return (size - new) / (size - 1) * (1 - between_groups(data, n) / data.examples)
 
 
-def _written(data: Blocks, n: int, written: float | None) -> float:
+def _written(data: Blocks, n: float, written: float | None) -> float:
     if written is None:
         return data.examples
     if not 1 <= written <= n * data.examples:
@@ -101,7 +101,8 @@ def h_butterfly(data: Blocks, n: int, written: float | None = None) -> float:
     data.check(n)
     groups = math.ceil(data.count / n)
     again = n // groups * groups or n
-    size, spread, new = again * data.examples, window_even(data, n, again), _written(data, again, written)
+    spread = window_even(data, data.count / groups, again)
+    size, new = again * data.examples, _written(data, again, written)
     within = (size - new) / (size - 1) * (1 - spread / size) if size > 1 else 0.0
     return spread / again * new / data.examples + within
 
@@ -112,7 +113,7 @@ def window_random(data: Blocks, n_on: int) -> float:
     return data.h * (data.count - n_on) / (data.count - 1) if data.count > 1 else 0.0
 
 
-def window_even(data: Blocks, n_off: int, n_on: int, written: float | None = None) -> float:
+def window_even(data: Blocks, n_off: float, n_on: int, written: float | None = None) -> float:
     """H of a window spread evenly over the groups of one offline pass of n_off blocks each; ``data`` is as before, the
     n_on blocks of the window are of ``written`` examples."""
     data.check(n_off)
@@ -131,7 +132,7 @@ def window_even(data: Blocks, n_off: int, n_on: int, written: float | None = Non
     return a * over * (groups - over) / (n_on * (groups - 1)) + left if groups > 1 else left
 
 
-def window_butterfly(data: Blocks, n_off: int, n_on: int, written: float | None = None) -> float:
+def window_butterfly(data: Blocks, n_off: float, n_on: int, written: float | None = None) -> float:
     """About the H of a window spread evenly over the lineage of two butterfly passes: n² blocks are then as well mixed
     as by one pass of a buffer of n², which this is the H of."""
     data.check(n_off)

@@ -53,6 +53,18 @@ class Requests:
             self.writes += writes
             self.deletes += deletes
 
+    def since(self, earlier: "Requests") -> "Requests":
+        """How often more than in an earlier count."""
+        return Requests(
+            self.lists - earlier.lists,
+            self.reads - earlier.reads,
+            self.writes - earlier.writes,
+            self.deletes - earlier.deletes,
+        )
+
+    def add(self, other: "Requests") -> None:
+        self.count(lists=other.lists, reads=other.reads, writes=other.writes, deletes=other.deletes)
+
 
 class Store(Protocol):
     """What the rest of corgi2 asks of a store. Paths are relative to its root, with ``/`` between parts."""

@@ -1,0 +1,114 @@
+"""The groups of one pass, for whoever makes them: the threads of this process, or a task of a cluster.
+
+A group is made on its own: its blocks are read, shuffled and written, then its marker. Whoever finds the marker there
+leaves the group alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from corgi2.block import SLACK_BYTES, Arena, Indices
+from corgi2.errors import Corgi2Error
+from corgi2.journal import Journal, Marker
+from corgi2.memory import give_back
+from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
+from corgi2.recipe import Recipe
+from corgi2.stage import Stage
+from corgi2.stores import Requests, Store
+
+_SHARE_OF_THREADS = 8
+"""Of the buffer, for what threads hold beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a group."""
+
+    group: int
+    marker: Marker | None
+    """None where somebody else had made it."""
+    requests: Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A stage, and where its groups go."""
+
+    recipe: Recipe
+    target: Store
+    stage: Stage
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.target, self.recipe.generation)
+
+    def path(self, group: int, shard: int) -> str:
+        """Where a shard of a group goes: into the target, or, between two passes, into the journal."""
+        recipe, stage = self.recipe, self.stage
+        if stage.is_last:
+            return f"{recipe.prefix}{group * stage.shards + shard:06d}{recipe.suffix}"
+        return f"{self.journal.pass_folder(stage.number)}/{group:06d}-{shard:03d}{recipe.suffix}"
+
+    def is_marked(self, group: int) -> bool:
+        return self.target.head(self.journal.marker_path(self.stage.number, group)) is not None
+
+    def arena(self) -> Arena:
+        return Arena(int(TOLERANCE * self.recipe.buffer_bytes) + SLACK_BYTES)
+
+    def threads(self, workers: int) -> Threads:
+        """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, each
+        holds one, as stored, decoded and encoded."""
+        stage, room = self.stage, self.recipe.buffer_bytes // _SHARE_OF_THREADS
+        if not stage.source.format.writes_blocks:
+            return Threads(workers, workers)
+        read = int(stage.index.column("footprint").max() + stage.index.column("length").max())
+        written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
+        return Threads(min(workers, max(1, room // read)), min(workers, max(2, room // written)))
+
+    def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
+        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)
+
+    def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
+        """None where another run has made the group meanwhile."""
+        if self.is_marked(group):
+            return None
+        give_back()
+        try:
+            return mixer.start(group, blocks)
+        except Corgi2Error:
+            if self.stage.consumes and self.is_marked(group):  # and has deleted what we were reading
+                return None
+            raise
+
+    def settle(self, mixing: Mixing | None) -> Marker | None:
+        """Wait for the shards, and write the marker."""
+        if mixing is None:
+            return None
+        marker = mixing.finish()
+        self.journal.write_marker(self.stage.number, marker, read_back=self.stage.consumes)
+        return marker
+
+    def only(self, group: int) -> "Work":
+        """The same, knowing the blocks of one group and nothing else: little enough to be sent."""
+        numbers, blocks = np.unique(self.stage.groups[group], return_inverse=True)
+        index = self.stage.index.select(numbers)
+        source = replace(self.stage.source, entries=tuple(index.entries), others=())
+        return replace(self, stage=replace(self.stage, source=source, index=index, groups=[blocks], lineage=[]))
+
+    def make(self, group: int, workers: int) -> Made:
+        """The one group that this knows, in a process of its own."""
+        stores = {id(store): store for store in (self.stage.source.store, self.target)}.values()
+        before = [replace(store.requests) for store in stores]
+        with self.threads(workers) as threads, threads.stopping():
+            mixer = self.mixer(self.arena(), threads, _ignore)
+            marker = self.settle(self.start(mixer, group, self.stage.groups[0]))
+        requests = Requests()
+        for store, earlier in zip(stores, before, strict=True):
+            requests.add(store.requests.since(earlier))
+        return Made(group, marker, requests)
+
+
+def _ignore(_: int) -> None:
+    """Nobody here watches how far it is."""
