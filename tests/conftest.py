@@ -1,9 +1,16 @@
 """An S3 on this machine, for whichever test asks for it."""
 
 import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +26,11 @@ class S3:
 
     proxy: FaultProxy
     bucket: str = field(default_factory=lambda: f"bucket-{uuid.uuid4().hex}")
+    folder: str = "train"
 
     @property
     def url(self) -> str:
-        return f"s3://{self.bucket}/train"
+        return f"s3://{self.bucket}/{self.folder}"
 
     @property
     def options(self) -> dict[str, object]:
@@ -62,6 +70,78 @@ def s3(moto_port: int) -> Iterator[S3]:
     bucket.raw("PUT")
     yield bucket
     bucket.proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def weed_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """SeaweedFS, a real S3 server, on this machine."""
+    folder, ports = tmp_path_factory.mktemp("weed"), _free_ports(8)
+    names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
+    flags = [f"-{name}={port}" for name, port in zip((*names, "s3.port", "s3.port.grpc"), ports, strict=True)]
+    flags += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", "-filer", f"-dir={folder}", "-volume.max=60"]
+    flags += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=256"]
+    with _server(["weed", "-logtostderr=true", "server", *flags], ports[6], folder / "log"):
+        yield ports[6]
+
+
+@pytest.fixture
+def weed(weed_port: int) -> Iterator[S3]:
+    bucket = S3(FaultProxy(weed_port), "bucket", uuid.uuid4().hex)  # a bucket takes volumes, of which there are few
+    bucket.raw("PUT")
+    yield bucket
+    bucket.proxy.stop()
+
+
+@pytest.fixture(scope="module")
+def juice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    """JuiceFS's gateway, which ignores conditions on writes and does not say so."""
+    folder, (port, metrics) = tmp_path_factory.mktemp("juice"), _free_ports(2)
+    meta, name = f"sqlite3://{folder}/meta.db", "bucket"
+    make = ["juicefs", "format", "--storage", "file", "--bucket", f"{folder}/data/", "--trash-days", "0", meta, name]
+    subprocess.run([_command(make[0]), *make[1:]], check=True, capture_output=True)
+    flags = ["--no-usage-report", "--no-banner", "--cache-dir", str(folder / "cache")]
+    flags += ["--metrics", f"127.0.0.1:{metrics}", meta, f"127.0.0.1:{port}"]
+    keys = {"MINIO_ROOT_USER": "AKIDEXAMPLE", "MINIO_ROOT_PASSWORD": SECRET}
+    with _server(["juicefs", "--no-agent", "gateway", *flags], port, folder / "log", keys):
+        bucket = S3(FaultProxy(port), name)
+        yield bucket
+        bucket.proxy.stop()
+
+
+def _command(name: str) -> str:
+    """A program that lies beside this Python."""
+    return str(Path(sys.executable).parent / name)
+
+
+@contextmanager
+def _server(
+    words: list[str], port: int, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A server that answers on a port of 127.0.0.1, and is stopped in the end."""
+    with log.open("wb") as output:
+        settings = os.environ | dict(environment or {})
+        process = subprocess.Popen([_command(words[0]), *words[1:]], stdout=output, stderr=output, env=settings)
+    try:
+        for _ in range(600):
+            assert process.poll() is None, log.read_text()[-2000:]
+            with suppress(OSError), closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+                connection.request("GET", "/")
+                with connection.getresponse() as answer:
+                    if answer.status < 500:
+                        break
+            time.sleep(0.1)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,14 +10,17 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
 from corgi2.stores import Requests
 
-_HOP_BY_HOP = {"connection", "transfer-encoding", "server", "date", "host", "content-length"}
+_HOP_BY_HOP = {"connection", "transfer-encoding", "server", "date", "content-length"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,9 @@ class FaultProxy:
         self.seen: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         self.stopping = threading.Event()
+        self.bytes_a_second: float | None = None
+        """Of one answer, if it is limited."""
+        self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
         self._queue: deque[Fault] = deque()
         self._random: tuple[random.Random, float, Fault] | None = None
@@ -59,6 +65,18 @@ class FaultProxy:
 
     def inject_randomly(self, fault: Fault, probability: float, seed: int) -> None:
         self._random = random.Random(seed), probability, fault
+
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Counts what is on its way."""
+        with self._lock:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.at_once -= 1
 
     def stop(self) -> None:
         self.stopping.set()
@@ -111,6 +129,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def _pass(self) -> None:
+        with self.server.proxy.in_flight():
+            self._pass_on()
+
+    def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.proxy.headers.append({key.lower(): value for key, value in self.headers.items()})
         fault = self.server.proxy.next_fault(self.command, self.path) or Fault("latency")
@@ -139,9 +161,10 @@ class _Handler(BaseHTTPRequestHandler):
         port = self.server.proxy.backend_port
         backend = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
-        backend.request(self.command, self.path, body, {**headers, "Host": f"127.0.0.1:{port}"})
-        answer = backend.getresponse()
-        data = answer.read()
+        headers |= {"Date": self.headers["Date"]} if "Date" in self.headers else {}
+        backend.request(self.command, self.path, body, headers)
+        with backend.getresponse() as answer:
+            data = answer.read()
         backend.close()
         return answer.status, answer.getheaders(), data
 
@@ -154,7 +177,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", length)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data[:sent])
+            self._write(data[:sent])
+
+    def _write(self, data: bytes) -> None:
+        rate = self.server.proxy.bytes_a_second
+        step = len(data) or 1 if rate is None else max(1, int(rate * 0.02))
+        for at in range(0, len(data), step):
+            self.wfile.write(data[at : at + step])
+            if rate is not None:
+                time.sleep(len(data[at : at + step]) / rate)
 
     def log_message(self, *args: object) -> None:
         pass

@@ -46,6 +46,8 @@ class Marker:
     shards: tuple[NewShard, ...]
     skipped: tuple[str, ...] = ()
     """The damage in shards that were left out."""
+    plan: str = ""
+    """The recipe that it was made by."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), indent=1, default=bytes.hex).encode()
@@ -68,9 +70,8 @@ def _marker(fields: dict[str, Any]) -> Marker:
         )
         for shard in fields["shards"]
     )
-    return Marker(
-        fields["group"], Digest(**fields["input"]), Digest(**fields["output"]), shards, tuple(fields["skipped"])
-    )
+    digests = Digest(**fields["input"]), Digest(**fields["output"])
+    return Marker(fields["group"], *digests, shards, tuple(fields["skipped"]), fields["plan"])
 
 
 @dataclass(frozen=True, slots=True)

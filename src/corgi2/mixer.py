@@ -132,7 +132,7 @@ class Mixing:
                 "untouched, the target is not finished. Please report this"
             )
         shards = tuple(shard for _, shard in written)
-        return Marker(self.group, self.taken, given, shards, tuple(sorted(self.skipped)))
+        return Marker(self.group, self.taken, given, shards, tuple(sorted(self.skipped)), self.mixer.recipe.id)
 
     def mix(self, blocks: Indices, shards: list[int], at: int = 0) -> None:
         """Write blocks as shards; in halves, where they turn out larger than planned."""

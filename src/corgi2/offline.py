@@ -241,8 +241,9 @@ class _Pass:
         journal, stage = self.work.journal, self.work.stage
         done = set(journal.marked(stage.number, len(stage.groups)))
         todo = [group for group in range(len(stage.groups)) if group not in done]
+        known = {group: self._marker(group) for group in done} if stage.consumes else {}
         consumed = _Consumed(stage, journal.store)
-        consumed.catch_up(done)
+        consumed.catch_up(known)
         lengths = stage.index.column("length")
         sizes = {group: int(lengths[np.unique(stage.groups[group])].sum()) for group in todo}
         label = "shuffling" if self.work.recipe.settings.passes == 1 else f"pass {stage.number}"
@@ -251,7 +252,8 @@ class _Pass:
                 self._here(todo, workers, arena or self.work.arena(), consumed, bar)
             else:
                 self._there(todo, engine, consumed, bar, sizes)
-        return [self.made.get(group) or self._marker(group) for group in range(len(stage.groups))]
+        known |= self.made
+        return [known.get(group) or self._marker(group) for group in range(len(stage.groups))]
 
     def _here(self, todo: Sequence[int], workers: int, arena: Arena, consumed: "_Consumed", bar: Bar) -> None:
         """By threads. While a group's shards are on their way to the store, the next one is read."""
@@ -287,7 +289,7 @@ class _Pass:
             bar.step()
 
     def _marker(self, group: int) -> Marker:
-        marker = self.work.journal.read_marker(self.work.stage.number, group)
+        marker = self.work.marker(group)
         if marker is None:
             raise SourceError(f"{self.work.target.url}: the marker of group {group} is gone; give the command again")
         return marker

@@ -4,6 +4,7 @@ A recipe is all that the output's bytes depend on beside the records. It is kept
 unfinished target goes on with its own recipe and with no other.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -71,6 +72,11 @@ class Recipe:
     skipped: tuple[str, ...] = field(default=())
     """The damage in shards that were left out when this was planned."""
     version: int = _VERSION
+
+    @property
+    def id(self) -> str:
+        """What markers name it by."""
+        return hashlib.sha256(self.encode()).hexdigest()[:16]
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), indent=2).encode()

@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from corgi2.block import SLACK_BYTES, Arena, Indices
-from corgi2.errors import Corgi2Error
+from corgi2.errors import Corgi2Error, SourceError
 from corgi2.journal import Journal, Marker
 from corgi2.memory import give_back
 from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
 from corgi2.recipe import Recipe
 from corgi2.stage import Stage
-from corgi2.stores import Requests, Store
+from corgi2.stores import Requests, Store, read_object
 
+_TWO_PLANS = (
+    "two shuffles began there at the same time, on a store that does not keep them apart. Nothing was deleted that is "
+    "not safe elsewhere; corgi2 verify tells what is there"
+)
 _SHARE_OF_THREADS = 8
 """Of the buffer, for what threads hold beside it."""
 
@@ -51,8 +55,19 @@ class Work:
             return f"{recipe.prefix}{group * stage.shards + shard:06d}{recipe.suffix}"
         return f"{self.journal.pass_folder(stage.number)}/{group:06d}-{shard:03d}{recipe.suffix}"
 
-    def is_marked(self, group: int) -> bool:
-        return self.target.head(self.journal.marker_path(self.stage.number, group)) is not None
+    def marker(self, group: int) -> Marker | None:
+        """Of this plan. Where a store ignores conditions on writes, two that begin at once may both have made one."""
+        marker = self.journal.read_marker(self.stage.number, group)
+        if marker is not None and marker.plan != self.recipe.id:
+            raise SourceError(f"{self.target.url}: group {group} was made by another plan; {_TWO_PLANS}")
+        return marker
+
+    def _check_plan(self) -> None:
+        """Before anything is deleted: the plan that lies there is still this one."""
+        journal = self.journal
+        entry = self.target.head(journal.plan_path)
+        if entry is None or bytes(read_object(self.target, entry)) != self.recipe.encode():
+            raise SourceError(f"{self.target.url}/{journal.plan_path}: was replaced by another plan; {_TWO_PLANS}")
 
     def arena(self) -> Arena:
         return Arena(int(TOLERANCE * self.recipe.buffer_bytes) + SLACK_BYTES)
@@ -72,13 +87,13 @@ class Work:
 
     def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
         """None where another run has made the group meanwhile."""
-        if self.is_marked(group):
+        if self.marker(group) is not None:
             return None
         give_back()
         try:
             return mixer.start(group, blocks)
         except Corgi2Error:
-            if self.stage.consumes and self.is_marked(group):  # and has deleted what we were reading
+            if self.stage.consumes and self.marker(group) is not None:  # and has deleted what we were reading
                 return None
             raise
 
@@ -87,6 +102,8 @@ class Work:
         if mixing is None:
             return None
         marker = mixing.finish()
+        if self.stage.consumes:
+            self._check_plan()
         self.journal.write_marker(self.stage.number, marker, read_back=self.stage.consumes)
         return marker
 
