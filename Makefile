@@ -37,6 +37,7 @@ bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one 
 	$(BIN)/python -m benchmarks.foundation
 	$(BIN)/python -m benchmarks.offline
 	$(BIN)/python -m benchmarks.online
+	$(BIN)/python -m benchmarks.scale
 
 bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their own; installs gigabytes.
 	$(BIN)/python -m benchmarks.peers

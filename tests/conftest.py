@@ -72,16 +72,22 @@ def s3(moto_port: int) -> Iterator[S3]:
     bucket.proxy.stop()
 
 
-@pytest.fixture(scope="session")
-def weed_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """SeaweedFS, a real S3 server, on this machine."""
-    folder, ports = tmp_path_factory.mktemp("weed"), _free_ports(8)
+@contextmanager
+def weed_server(folder: Path) -> Iterator[int]:
+    """SeaweedFS, a real S3 server, on this machine; its port."""
+    ports = _free_ports(8)
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     flags = [f"-{name}={port}" for name, port in zip((*names, "s3.port", "s3.port.grpc"), ports, strict=True)]
     flags += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", "-filer", f"-dir={folder}", "-volume.max=60"]
     flags += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=256"]
     with _server(["weed", "-logtostderr=true", "server", *flags], ports[6], folder / "log"):
         yield ports[6]
+
+
+@pytest.fixture(scope="session")
+def weed_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with weed_server(tmp_path_factory.mktemp("weed")) as port:
+        yield port
 
 
 @pytest.fixture
