@@ -1,5 +1,6 @@
 """The examples run as they are written."""
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,16 @@ def test_gradients_of_a_real_model_measure_mixing() -> None:
     done = subprocess.run(script, check=True, capture_output=True, text=True, timeout=250)
     found = dict(re.findall(r"^(raw|mixed): h_D = (\S+) of at most b = 50", done.stdout, re.MULTILINE))
     assert float(found["raw"]) > 5 * float(found["mixed"])
+
+
+@pytest.mark.slow
+def test_workers_of_ray_train_share_every_epoch(tmp_path: Path) -> None:
+    pytest.importorskip("ray.train")
+    only_here = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    script = [sys.executable, str(EXAMPLES / "ray_train.py"), str(tmp_path / "run")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=250, env=os.environ | only_here)
+    for epoch in range(2):
+        assert f"epoch {epoch}: 1000 and 1000 examples, 2000 in all" in done.stdout, done.stderr[-2000:]
 
 
 @pytest.mark.slow
