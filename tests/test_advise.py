@@ -1,6 +1,7 @@
 """What a plan says: requests that are really made, the method that helps, and clear answers to bad questions."""
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,10 +15,11 @@ import corgi2
 from corgi2 import theory
 from corgi2.advise import Advice, advise
 from corgi2.errors import SourceError
+from corgi2.index import open_index
 from corgi2.methods import Means, Offline, Shape
 from corgi2.prices import NOTHING, known, load_prices
 from corgi2.quote import Asked, quote
-from corgi2.scout import By, predict
+from corgi2.scout import By, Prediction, predict
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore
 from corgi2.theory import Blocks
@@ -161,8 +163,11 @@ def test_what_is_recommended_is_what_helps() -> None:
 
     chosen, why = name(replace(TB27, h_D=1.1))
     assert (chosen, "mixed already" in why) == ("CorgiPile", True)
-    chosen, why = name(replace(TB27, is_shuffled=True))
+    chosen, why = name(replace(TB27, is_shuffled=True, h_D=3.0))
     assert (chosen, "mixed by corgi2 already" in why) == ("CorgiPile", True)
+    assert name(replace(TB27, is_shuffled=True))[0].startswith("Corgi²")  # it was, but badly
+    assert name(replace(TB27, h_D=1.1, h_D_high=900.0))[0] != "CorgiPile" or "mixed" not in name(TB27)[1]
+    assert "mixed already" not in name(replace(TB27, h_D=1.1, h_D_high=900.0))[1]
     local = replace(TB27, is_local=True)
     chosen, why = name(local, replace(CLUSTER, prices=NOTHING, latency=1e-5))
     assert (chosen, "random access is fast enough" in why) == ("random access", True)
@@ -269,7 +274,6 @@ def test_a_plan_for_ten_million_blocks_takes_little_memory(tmp_path: Path) -> No
         (["plan", "--records", "inf"], 2, "is no number"),
         (["plan", "--records", "1e400"], 2, "is no number"),
         (["plan", "--records", "5", "--bytes", "1TB", "--shards", "10"], 1, "every block holds a record"),
-        (["plan", "--records", "1e17", "--bytes", "100TB", "--shards", "1e17"], 1, "every record a byte"),
         (
             ["plan", "--records", "1e6", "--bytes", "1TB", "--shards", "10", "--h-d", "1e6"],
             1,
@@ -291,12 +295,12 @@ def test_a_plan_for_ten_million_blocks_takes_little_memory(tmp_path: Path) -> No
         (
             ["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--latency", "-1"],
             1,
-            "latency is not negative",
+            "latency is a number of milliseconds",
         ),
         (["plan", "/nowhere"], 1, "/nowhere"),
         (["plan", "/nowhere", "--records", "5"], 1, "leave them out, or SRC"),
         (["plan", "/nowhere", "--h-d", "5", "--label", "x"], 1, "give one of them"),
-        (["inspect", "/nowhere", "--html", "x.html"], 2, "need --label or --feature"),
+        (["inspect", "/nowhere", "--html", "x.html"], 2, "show classes: give --label"),
     ],
 )
 def test_bad_questions_get_one_clear_line(words: list[str], code: int, said: str) -> None:
@@ -374,6 +378,47 @@ def test_the_evenness_of_a_buffer_is_what_the_loader_gives(mixed: bool, tmp_path
     assert said["mean"] == pytest.approx(said["records"] / 60)
     assert np.sqrt(np.mean(spreads)) == pytest.approx(said["spread"], rel=0.15)
     assert (said["spread"] > 3 * said["spread_full"]) != mixed
+
+
+def test_a_page_never_replaces_a_shard(tmp_path: Path) -> None:
+    source = _tars(tmp_path / "in", 3, 5)
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    for page in (source / "train-0000.tar", source):
+        done = _corgi2("inspect", str(source), "--label", "cls", "--html", str(page), code=2)
+        assert "--html names a file for the page" in done.stderr
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+    done = _corgi2("inspect", str(source), "--label", "cls", "--html", str(tmp_path / "no" / "page.html"), code=1)
+    assert "records  15" in done.stdout  # what was found is said all the same
+
+
+@pytest.mark.parametrize("typed", ["in/*.tar", "in/train-{0000..0011}.tar", "in", "in/"])
+def test_the_recommended_command_runs(typed: str, tmp_path: Path) -> None:
+    _tars(tmp_path / "in", 12, 20)
+    asked = ["--label", "cls", "--buffer", "200KB", "--online-buffer", "150KB", "--latency", "30"]
+    result = json.loads(_corgi2("plan", f"{tmp_path}/{typed}", *asked, "--json").stdout)
+    words = shlex.split(result["command"])
+    target = str(tmp_path / "elsewhere") if words[3] == "DST" else words[3]
+    assert (words[3] == "DST") == ("train" in typed or "*" in typed)
+    _corgi2(*words[1:3], target, *words[4:])
+    assert corgi2.verify(tmp_path / "in", target).same
+
+
+@pytest.mark.parametrize("buffer", ["100KB", "200KB"])
+def test_two_passes_are_predicted_as_they_are_made(buffer: str, tmp_path: Path) -> None:
+    """What lies between the passes has blocks of its own size."""
+    source = _tars(tmp_path / "in", 40, 30)
+    found = []
+    for seed in range(8):
+        corgi2.shuffle(source, tmp_path / f"out-{seed}", buffer=buffer, passes=2, seed=seed)
+        target = find_source(tmp_path / f"out-{seed}")
+        index = open_index(target)
+        assert index is not None
+        by = By(("cls",), sample=1000)
+        predicted = predict(target, index, by, None)
+        assert isinstance(predicted, Prediction)
+        found.append(by.measure(target, index).h_D)
+        expected = predicted.h
+    assert np.mean(found) == pytest.approx(expected, rel=0.25)
 
 
 def test_planned_passes_replace_guessed_ones() -> None:

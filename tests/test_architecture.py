@@ -72,7 +72,7 @@ MAY_IMPORT = {
     "world": set(),
     "prices": {"errors"},
     "methods": {"prices", "sizes", "stores", "theory"},
-    "advise": {"methods", "sizes"},
+    "advise": {"methods", "prices", "sizes"},
     "page": set(),
     "exhibit": {"advise", "measure", "methods", "page", "sizes"},
     "scout": {
@@ -103,6 +103,7 @@ MAY_IMPORT = {
         "demo",
         "describe",
         "errors",
+        "formats",
         "index",
         "mixing",
         "offline",

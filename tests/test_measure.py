@@ -116,7 +116,7 @@ def test_every_format_has_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"labels": ["class"]}, "no 'class'; it has: label, x, same"),
+        ({"labels": ["class"]}, "no value of 'class'; it has: label, x, same"),
         ({"features": ["label"]}, "'label' is no number: 'red'"),
         ({"labels": ["same"]}, "all sampled records have the same value"),
     ],
@@ -146,5 +146,71 @@ def test_the_command_measures(tmp_path: Path) -> None:
     assert {"h_D", "h_D_low", "h_D_high", "homogeneity", "sigma2", "classes", "records"} <= found.keys()
     wrong = subprocess.run([*command[:-1], "nothing"], check=False, capture_output=True, text=True)
     assert wrong.returncode == 1
-    assert "no 'nothing'; it has: label, x" in wrong.stderr
+    assert "no value of 'nothing'; it has: label, x" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_a_label_that_no_sample_of_a_tar_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        members = [(f"{number}-{row}.cls", b"1") for row in range(4)]
+        (tmp_path / "in" / f"t-{number}.tar").write_bytes(tar_of(members))
+    with pytest.raises(SourceError, match="no value of 'nosuch'; it has: cls"):
+        measure(tmp_path / "in", ["nosuch"])
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0, 1), (1.7e12, 1), (0, 1e-9), (1e9, 1e3)])
+def test_neither_shift_nor_scale_of_a_feature_matters(shift: float, scale: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "in").mkdir()
+    values = [np.round(rng.normal(size=50) + number % 3, 3) for number in range(12)]
+    for number, rows in enumerate(values):
+        lines = [json.dumps({"x": shift + scale * row}) for row in rows.tolist()]
+        (tmp_path / "in" / f"d-{number}.jsonl").write_text("\n".join(lines) + "\n")
+    means = np.array([rows.mean() for rows in values])
+    everything = np.concatenate(values)
+    truth = ((means - everything.mean()) ** 2).mean() * 50 / everything.var()
+    assert measure(tmp_path / "in", features=["x"]).h_D == pytest.approx(truth, rel=1e-3)
+
+
+def test_a_label_named_twice_counts_once_and_nan_is_one_class(tmp_path: Path) -> None:
+    labels = _blocks(12, 10, 0.5, 0)
+    once, twice = (measure(_write(tmp_path / str(len(names)), labels), names) for names in (["label"], ["label"] * 2))
+    assert once.h_D == twice.h_D
+    (tmp_path / "nan").mkdir()
+    for number in range(4):
+        table = pa.table({"label": [1.0, float("nan")] * 5})
+        (tmp_path / "nan" / f"p-{number}.parquet").write_bytes(parquet_of(table))
+    found = measure(tmp_path / "nan", ["label"])
+    assert found.classes == 2
+    assert found.h_D == pytest.approx(0)
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "1e300", "[1, 2]"])
+def test_features_that_are_huge_or_of_different_lengths_are_refused(value: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"d-{number}.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": ' + value + "}\n")
+    with pytest.raises(SourceError, match="the feature 'x'|huge"):
+        measure(tmp_path / "in", features=["x"])
+
+
+def test_few_blocks_are_not_said_to_be_mixed(tmp_path: Path) -> None:
+    labels = _blocks(60, 40, 0.35, 3)
+    found = measure(_write(tmp_path / "in", labels), ["label"], sample=3)
+    assert found.h_D_high > 5 or "nothing to gain" not in found.verdict
+    sure = measure(tmp_path / "in", ["label"], sample=60)
+    assert "nothing to gain" not in sure.verdict
+
+
+def test_long_vectors_take_little_memory(tmp_path: Path) -> None:
+    _write(tmp_path / "in", _blocks(8, 400, 0.5, 0))
+    code = f"""
+import numpy as np
+from corgi2.measure import measure
+rng = np.random.default_rng(0)
+measure({str(tmp_path / "in")!r}, vector=lambda sample: rng.normal(size=50_000), sample=6)
+print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert int(done.stdout) * 1024 < 500_000_000

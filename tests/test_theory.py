@@ -183,6 +183,28 @@ def test_new_blocks_of_another_size_agree_with_simulation(count: int, n: int, b:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sigma", [0.5, 1.0])
+def test_ragged_blocks_are_mixed_about_as_their_spread_says(sigma: float) -> None:
+    count, n = 120, 8
+    sizes = np.maximum(1, np.random.default_rng(0).lognormal(3, sigma, count)).astype(int)
+    b, ragged = float(sizes.mean()), float(sizes.var() / sizes.mean() ** 2)
+    found, predicted = [], []
+    for run in range(400):
+        values = np.random.default_rng(run).normal(size=count)
+        everything = np.repeat(values, sizes)
+        mean, variance = everything.mean(), everything.var()
+        between = 0.0
+        for number, group in enumerate(np.split(permutation(count, (run, 1)), count // n)):
+            records = np.concatenate([np.full(sizes[block], values[block]) for block in group])
+            for block in np.array_split(records[permutation(len(records), (run, 2, number))], n):
+                between += len(block) * (block.mean() - mean) ** 2
+        found.append(between / everything.size * b / variance)
+        predicted.append(theory.h_after_pass(Blocks(count, b, b, ragged), n))
+    assert np.mean(found) == pytest.approx(np.mean(predicted), rel=0.08)
+    assert np.mean(found) > 1.08 * theory.h_after_pass(Blocks(count, b, b), n)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "n", "n_on"), [(128, 4, 8), (256, 8, 4), (180, 18, 18), (400, 10, 10)])
 def test_two_passes_mix_about_as_one_of_a_squared_buffer(count: int, n: int, n_on: int) -> None:
     b, runs = 16, 400

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from corgi2.methods import Means, Method, Offline, Shape, Table, guess_offline
+from corgi2.prices import NOTHING
 from corgi2.sizes import format_size, plural
 
 ENOUGH, VISIBLE = 2.0, 5.0
@@ -43,9 +44,21 @@ class Advice:
             return f"not known, taken as b = {number(self.shape.block_records)}"
         return f"{number(self.shape.h_D)} of at most b = {number(self.shape.block_records)}"
 
+    @property
+    def then(self) -> list[str]:
+        """What to do when the command has run."""
+        name, buffer = self.recommended.name, format_size(self.means.online_buffer).replace(" ", "")
+        if name == "random access":
+            return ["a data set of your own that reads record by record, with a random sampler"]
+        if name in ("shuffle once", "sequential"):
+            return []
+        picks = "random" if "random" in name else "even"
+        place = "DST" if self.recommended.command else self.shape.url
+        return [f'then train from CorgiDataset("{place}", buffer="{buffer}", picks="{picks}"); even is the default']
+
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """A head, and a row a method."""
-        head = ["method", "requests", "online", "moved", "extra", "$", "hours", "online", "h", "H", "/ full"]
+        head = ["method", "req. off", "on", "moved", "extra", "$", "hours off", "on", "h", "H", "/ full"]
         return head, [
             [
                 method.name,
@@ -86,6 +99,7 @@ class Advice:
         lines.append(f"recommended: {self.recommended.name}: {self.why}")
         if self.recommended.command is not None:
             lines.append(f"  {self.recommended.command}")
+        lines += [f"  {line}" for line in self.then]
         return "\n".join(lines)
 
 
@@ -110,10 +124,13 @@ def advise(shape: Shape, means: Means, one: Offline | None = None, two: Offline 
     table = Table(shape, means, one, two)
     methods = tuple(table.methods())
     recommended, why = _recommend(shape, methods)
-    notes = tuple(table.left_out)
+    notes = (*shape.notes, *table.left_out)
     if shape.h_D is None:
-        notes = ("h_D is not known, and the worst is assumed: every block of one kind; --label measures it", *notes)
-    if shape.is_local:
+        how = "--h-d says what it is" if shape.url == "SRC" else "--label measures it"
+        notes = (f"h_D is not known, and the worst is assumed: every block of one kind; {how}", *notes)
+    if shape.h_D_high is not None and shape.h_D_high > VISIBLE >= (shape.h_D or 0):
+        notes = (*notes, "so few blocks do not tell whether they are mixed: give a larger --sample")
+    if means.prices == NOTHING:
         notes = (*notes, "requests to this machine cost nothing; --prices aws shows what a bucket would take")
     return Advice(shape, means, methods, recommended, why, notes)
 
@@ -121,9 +138,10 @@ def advise(shape: Shape, means: Means, one: Offline | None = None, two: Offline 
 def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
     by_name = {method.name: method for method in methods}
     pile, access, order = by_name.get("CorgiPile"), by_name["random access"], by_name["sequential"]
-    if pile is not None and shape.is_shuffled:
+    sure = shape.h_D_high is None or shape.h_D_high <= VISIBLE
+    if pile is not None and shape.is_shuffled and (shape.h_D is None or shape.h_D <= VISIBLE):
         return pile, "your data was mixed by corgi2 already: do nothing but train, with even picks"
-    if pile is not None and shape.h_D is not None and shape.h_D <= _MIXED:
+    if pile is not None and sure and shape.h_D is not None and shape.h_D <= _MIXED:
         return pile, f"your data is mixed already (h_D = {shape.h_D:.3g}): do nothing; any loader will do"
     if pile is not None and pile.window * pile.block_bytes >= shape.bytes:
         return pile, "the online buffer holds all of it: the loader alone shuffles fully"
@@ -136,7 +154,7 @@ def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
             limit = _TENTH * min(method.cost_usd for method in good)
             cheap = [method for method in good if method.cost_usd <= limit]
             best = min(
-                cheap, key=lambda method: (round(method.offline_hours + method.online_hours, 3), method.cost_usd)
+                cheap, key=lambda each: (round(each.offline_hours + each.online_hours, 3), each.cost_usd, each.relative)
             )
             return best, _reason(best, bound)
     if not choices:

@@ -138,8 +138,11 @@ def inspect(
     """
     from corgi2.describe import describe, look_at
 
-    if (online_buffer or after or html) and not (label or feature):
-        raise click.UsageError("--online-buffer, --after and --html need --label or --feature to measure by")
+    if (online_buffer or html) and not label:
+        raise click.UsageError("--online-buffer and --html show classes: give --label")
+    if after and not (label or feature):
+        raise click.UsageError("--after needs --label or --feature to measure by")
+    _check_page(html)
     options = dict(src_options)
     source, survey, indexed = look_at(src, options)
     description = describe(source, survey, indexed)
@@ -151,9 +154,13 @@ def inspect(
         by = By(label, feature, sample)
         mixing = look_at_mixing(source, survey.index, by, options, online_buffer, after)
         result, text = result | mixing.as_json(), f"{text}\n{mixing.as_text()}"
-        if html:
-            _write(html, mixing.as_page(src))
+        page = mixing.as_page(src) if html else ""
+    elif label or feature:
+        _complain("not measured, because shards are damaged")
+        page = ""
     click.echo(json.dumps(result, indent=2) if as_json else text)
+    if html and page:
+        _write(html, page)
     if description.damage:
         _complain("\n".join(description.damage))
         sys.exit(1)
@@ -350,15 +357,26 @@ def plan(
     """
     from corgi2.quote import Asked, quote
 
+    _check_page(html)
     quoted = quote(src, Asked(**asked), dict(src_options))
-    if html:
-        _write(html, quoted.as_page())
     advice = quoted.advice
     click.echo(json.dumps(advice.as_json(), indent=2) if as_json else advice.as_text())
+    if html:
+        _write(html, quoted.as_page())
+
+
+def _check_page(path: str | None) -> None:
+    from corgi2.formats import suffix_of
+
+    if path is not None and (not path or suffix_of(path) or Path(path).is_dir()):
+        raise click.UsageError(f"--html names a file for the page, such as page.html (got {path!r})")
 
 
 def _write(path: str, text: str) -> None:
-    Path(path).write_text(text, "utf-8")
+    """All of it, or nothing."""
+    partial = Path(f"{path}.partial")
+    partial.write_text(text, "utf-8", "replace")
+    partial.replace(path)
     _complain(f"the page is {path}")
 
 

@@ -7,7 +7,7 @@ from corgi2.advise import Advice, advise, number
 from corgi2.measure import Measurement
 from corgi2.methods import Method, Offline
 from corgi2.page import Labels, Section, Series, Table, Text, heat_section, line_chart, page, scatter
-from corgi2.sizes import format_size
+from corgi2.sizes import format_size, plural
 
 _STEPS = 33
 _OCTAVES = 8
@@ -35,12 +35,12 @@ def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]
 def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
     """H against the online buffer, and cost against quality."""
     shape, means = advice.shape, advice.means
+    prices = f"{means.prices.what} {means.prices.date}".strip()
     lines = [
         f"{shape.records:,} records, {format_size(shape.bytes)} in {shape.blocks:,} blocks of "
         f"{number(shape.block_records)} records; h_D {advice.h_text}.",
         f"Offline buffer {format_size(means.buffer)}, online buffer {format_size(means.online_buffer)}, "
-        f"{means.nodes:,} nodes, {means.epochs:,} epochs; {means.prices.what} {means.prices.date}".strip()
-        + ".",
+        f"{plural(means.nodes, 'node')}, {plural(means.epochs, 'epoch')}; {prices}.",
         *advice.notes,
     ]
     return page(
@@ -48,7 +48,7 @@ def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
         lines,
         [_quality_by_buffer(advice, one, two), _cost_and_quality(advice)],
         f"{advice.recommended.name}: {advice.why}.",
-        advice.recommended.command or "",
+        "\n".join([*([advice.recommended.command] if advice.recommended.command else []), *advice.then]),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Decoder
-from corgi2.errors import SourceError
+from corgi2.errors import ShardError, SourceError
 from corgi2.index import Index, index_source, open_index
 from corgi2.plan import Indices, draws, permutation
 from corgi2.progress import progress
@@ -25,6 +25,8 @@ SAMPLE = 64
 _RESAMPLES = 1000
 _SAMPLED, _RESAMPLED = 4, 5
 """What is drawn: a part of its key."""
+_VECTORS = 64
+"""Of a function, at a time."""
 _DOUBT = 32
 """Some footprints are estimates; room that is not used costs nothing."""
 
@@ -79,7 +81,9 @@ class Measurement:
     @property
     def verdict(self) -> str:
         """One plain sentence."""
-        if self.h_D_low <= 2 or self.homogeneity < 0.002:
+        if self.h_D <= 5 < self.h_D_high:
+            return "so few blocks do not tell whether they are mixed: give a larger --sample"
+        if self.h_D <= 2:
             return "the blocks are mixed about as well as a full shuffle would: there is nothing to gain"
         if self.h_D <= 5:
             return "blocks differ little from each other: a shuffle buffer will do"
@@ -136,6 +140,8 @@ def _parts(source: Source, index: Index, number: int) -> Iterator[tuple[Decoder,
     (piece,) = index.pieces(source, [number])
     arena = Arena(_DOUBT * int(index.column("footprint")[number]) + SLACK_BYTES)
     group = source.format.read([piece], arena)
+    if not group.records:
+        raise ShardError(piece.file.name, piece.start, "holds no record; remove it")
     decoder = source.format.decoder(group, source.url)
     step = max(1, SLICE_BYTES * group.records // max(1, group.footprint))
     for start in range(0, group.records, step):
@@ -146,7 +152,9 @@ class _Sums:
     """For every block: how many records, the sum of their vectors, the sum of their squares."""
 
     def __init__(self, labels: Sequence[str], features: Sequence[str], vector: Vector | None) -> None:
-        self._labels, self._features, self._vector = labels, features, vector
+        self._labels, self._features = tuple(dict.fromkeys(labels)), tuple(dict.fromkeys(features))
+        self._vector = vector
+        self._shift: Floats | None = None
         self._classes: dict[tuple[str, Any], int] = {}
         self._blocks: list[tuple[int, dict[int, int], Floats, float]] = []
         self._begin()
@@ -177,24 +185,35 @@ class _Sums:
         self._square += len(records) * len(self._labels)
         if self._features or self._vector:
             parts = [_as_numbers(columns[name], name) for name in self._features]
-            if self._vector is not None:
-                parts.append(_stacked([self._vector(sample) for sample in decoder.samples(records)]))
-            self._add_dense(np.hstack(parts))
+            if self._vector is None:
+                self._add_dense(np.hstack(parts))
+                return
+            for start in range(0, len(records), _VECTORS):  # they may be long
+                part = slice(start, start + _VECTORS)
+                vectors = _stacked([self._vector(sample) for sample in decoder.samples(records[part])], "the function")
+                self._add_dense(np.hstack([*(feature[part] for feature in parts), vectors]))
 
     def _add_dense(self, rows: Floats) -> None:
-        if not np.isfinite(rows).all():
-            raise SourceError("a feature is not a finite number in some records; leave it out, or fill it")
+        """Moved to about their mean, which changes nothing but what rounding does to them."""
+        if self._shift is None:
+            self._shift = rows.mean(axis=0)
+        if rows.shape[1] != len(self._shift):
+            raise SourceError(f"vectors of {rows.shape[1]} numbers, where others have {len(self._shift)}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = rows - self._shift
+            squares = float((rows**2).sum())
+        if not np.isfinite(squares):
+            raise SourceError("a feature is no finite number, or is huge, in some records; leave it out, or fill it")
         total = rows.sum(axis=0)
         self._dense = total if not len(self._dense) else self._dense + total
-        self._square += float((rows**2).sum())
+        self._square += squares
 
     def end_block(self) -> None:
         self._blocks.append((self._count, self._votes, self._dense, self._square))
         self._begin()
 
     def arrays(self) -> tuple[Floats, Floats, Floats]:
-        """Counts, sums and squares, a row a block. The vectors are moved to their mean, which changes nothing but
-        what rounding does to them."""
+        """Counts, sums and squares, a row a block."""
         counts = np.array([count for count, *_ in self._blocks], np.float64)
         sums = np.zeros((len(self._blocks), len(self._classes)))
         for row, (_, votes, _, _) in enumerate(self._blocks):
@@ -209,7 +228,7 @@ def _check_there(values: Any, name: str, decoder: Decoder, records: Indices) -> 
         first = 0 if values is None else values.index(None)
         (sample,) = decoder.samples(records[first : first + 1])
         known = ", ".join(key for key in sample if not key.startswith("__")) if isinstance(sample, dict) else "no keys"
-        raise SourceError(f"a record has no {name!r}; it has: {known[:200]}")
+        raise SourceError(f"a record has no value of {name!r}; it has: {known[:200]}")
 
 
 def _counted(values: Any) -> Iterator[tuple[Any, int]]:
@@ -217,7 +236,8 @@ def _counted(values: Any) -> Iterator[tuple[Any, int]]:
     if isinstance(values, np.ndarray) and values.ndim == 1:
         kinds, firsts, counts = np.unique(values, return_index=True, return_counts=True)
         order = np.argsort(firsts)
-        yield from zip(kinds[order].tolist(), counts[order].tolist(), strict=True)
+        for kind, count in zip(kinds[order].tolist(), counts[order].tolist(), strict=True):
+            yield kind if kind == kind else "nan", count
     else:
         yield from Counter(map(_hashable, values)).items()
 
@@ -236,14 +256,18 @@ def _as_numbers(values: Any, name: str) -> Floats:
         return values.reshape(len(values), -1).astype(np.float64)
     try:
         texts = [value.decode() if isinstance(value, bytes) else value for value in values]
-        return _stacked([float(text) if isinstance(text, str) else text for text in texts])
-    except (ValueError, TypeError) as error:
+        numbers = [float(text) if isinstance(text, str) else text for text in texts]
+        return _stacked(numbers, f"the feature {name!r}")
+    except (ValueError, TypeError, OverflowError) as error:
         shown = str(values[0])[:60]
         raise SourceError(f"the feature {name!r} is no number: {shown!r}; for kinds, give --label") from error
 
 
-def _stacked(rows: Sequence[Any]) -> Floats:
-    return np.stack([np.ravel(np.asarray(row, np.float64)) for row in rows])
+def _stacked(rows: Sequence[Any], what: str) -> Floats:
+    vectors = [np.ravel(np.asarray(row, np.float64)) for row in rows]
+    if len({len(vector) for vector in vectors}) > 1:
+        raise SourceError(f"{what} gives vectors of different lengths; leave it out, or make them equal")
+    return np.stack(vectors)
 
 
 def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, seed: int) -> Measurement:
@@ -251,8 +275,9 @@ def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, 
     counts, sums, squares = table.arrays()
     sampled, block_records = len(counts), float(counts.mean()) if records is None else records
     sigma2, h = _parameters(counts, sums, squares, np.ones((1, sampled)), blocks)
-    if sigma2[0] <= 1e-12 * max(1.0, float(squares.sum() / counts.sum())):
-        raise SourceError("all sampled records have the same value: there is no variance, and nothing to mix")
+    if sigma2[0] <= 1e-12 * float(squares.sum() / counts.sum()):
+        more = "" if sampled == blocks else "; more blocks (--sample) may have others"
+        raise SourceError(f"all sampled records have the same value: there is no variance, and nothing to mix{more}")
     low = high = float(h[0]) * block_records
     if sampled < blocks:
         chosen = draws(_RESAMPLES * sampled, sampled, (seed, _RESAMPLED)).reshape(_RESAMPLES, sampled)
@@ -280,8 +305,7 @@ def _parameters(counts: Floats, sums: Floats, squares: Floats, times: Floats, bl
     """σ² and h_D/b̄ of samples of blocks, in which each block is so many times: a row a sample."""
     weights = times * counts
     total = weights.sum(axis=1)
-    mean = times @ sums / total[:, None]
-    middle = (mean**2).sum(axis=1)
+    middle = (times @ (sums @ sums.T) * times).sum(axis=1) / total**2
     between = times @ ((sums**2).sum(axis=1) / counts) / total - middle
     within = times @ (squares - (sums**2).sum(axis=1) / counts) / total
     size = len(counts)

@@ -33,6 +33,10 @@ class Shape:
     footprint: int
     """Bytes in memory."""
     h_D: float | None = None  # noqa: N815 - the paper's name
+    h_D_high: float | None = None  # noqa: N815
+    """The upper end of its interval, where it was measured on some blocks only."""
+    ragged: float = 0.0
+    """As in `theory.Blocks`."""
     growth: float = 1.0
     is_local: bool = False
     reads_records: bool = True
@@ -40,16 +44,16 @@ class Shape:
     is_shuffled: bool = False
     url: str = "SRC"
     """As it was typed."""
+    is_folder: bool = False
+    """Whether another folder can lie beside it."""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("records", "bytes", "shards", "blocks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"a data set has at least one of its {name} (got {getattr(self, name)})")
-        if self.records < self.blocks or self.bytes < self.records:
-            raise ValueError(
-                f"{self.records:,} records of {self.bytes:,} bytes in {plural(self.blocks, 'block')}: every block "
-                "holds a record, and every record a byte"
-            )
+        if self.records < self.blocks:
+            raise ValueError(f"{self.records:,} records in {plural(self.blocks, 'block')}: every block holds a record")
         if self.h_D is not None and not 0 <= self.h_D <= self.block_records:
             raise ValueError(
                 f"h_D lies between 0 and b = {self.block_records:,.4g}, the records of a block (got {self.h_D:,.4g})"
@@ -71,7 +75,8 @@ class Shape:
     @property
     def theory(self) -> Blocks:
         """Where h_D is not known, the worst is assumed."""
-        return Blocks(self.blocks, self.block_records, self.block_records if self.h_D is None else self.h_D)
+        h = self.block_records if self.h_D is None else self.h_D
+        return Blocks(self.blocks, self.block_records, h, self.ragged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,7 @@ class Means:
             if not 0 < value < math.inf:
                 raise ValueError(f"{name.replace('_', ' ')} is above 0 (got {value:g})")
         if not 0 <= self.latency < math.inf:
-            raise ValueError(f"latency is not negative (got {self.latency:g})")
+            raise ValueError(f"latency is a number of milliseconds, not negative (got {1000 * self.latency:g})")
 
     def window(self, block_bytes: float, blocks: float) -> int:
         """Blocks of a size, in memory, that lie in the buffers of all nodes at one time; of so many that there are."""
@@ -223,18 +228,19 @@ class Table:
         reads, writes = self.one.reads, shards * self._puts(out / shards)
         online = math.ceil(size / PART_BYTES) * blocks * self.means.epochs
         for passes in (1,) if suffix else (1, 2):
-            after, even = (theory.h_after_pass, theory.window_even)
             groups, option = self.one.groups, f" --shard-size {int(size) // 1000}KB" if suffix else ""
+            middle = max(1.0, min(self.shape.records / max(1, self.two.between), n * data.examples))
             if passes == 2:
-                after, even = theory.h_butterfly, theory.window_butterfly
-                groups, option = max(1, round(data.count / (n * n))), " --passes 2"
+                groups, option = max(1, round(data.count / (n * n * data.examples / middle))), " --passes 2"
                 reads, writes = reads + self.two.between, writes + self.two.between * self._puts(out / self.two.between)
-            new = Blocks(blocks, written, min(written, after(data, n, written)))
             trimmed = min(window // groups * groups or window, int(data.total / written))
-            picks = (
-                ("random", window, theory.window_random(new, window)),
-                ("even", trimmed, even(data, n, trimmed, written)),
-            )
+            if passes == 1:
+                h, even = theory.h_after_pass(data, n, written), theory.window_even(data, n, trimmed, written)
+            else:
+                h = theory.h_butterfly(data, n, written, middle)
+                even = theory.window_butterfly(data, n, trimmed, written, middle)
+            new = Blocks(blocks, written, min(written, h))
+            picks = (("random", window, theory.window_random(new, window)), ("even", trimmed, even))
             for name, seen, spread in picks:
                 yield self._method(
                     f"Corgi²{suffix}, {plural(passes, 'pass')}, {name} picks",
@@ -278,7 +284,7 @@ class Table:
         moved = sizes[1] * means.epochs
         command = None
         if option is not None:
-            target = shlex.quote(f"{self.shape.url.rstrip('/')}-mixed") if self.shape.url != "SRC" else "DST"
+            target = shlex.quote(f"{self.shape.url.rstrip('/')}-mixed") if self.shape.is_folder else "DST"
             command = (
                 f"corgi2 shuffle {shlex.quote(self.shape.url)} {target} --buffer {_exact_size(means.buffer)}{option}"
             )

@@ -58,8 +58,8 @@ def look_at_mixing(
     predicted = predict(source, index, by, options) if lineage_of(index) is not None else None
     online = None
     if online_buffer is not None:
-        if not measured.classes:
-            raise ValueError("--online-buffer tells of classes: give --label")
+        if len(by.labels) != 1 or by.features:
+            raise ValueError("--online-buffer tells of classes: give one --label, and no --feature")
         known = predicted if isinstance(predicted, Prediction) else None
         online = evenness(source, index, online_buffer, measured, known)
     then = None

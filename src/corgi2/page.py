@@ -234,9 +234,9 @@ def heat_section(title: str, text: str, names: Sequence[str], blocks: Sequence[i
     chosen = np.unique(np.linspace(0, len(blocks) - 1, min(len(blocks), _MOST_ROWS)).astype(int))
     kept = np.sort(np.argsort(-counts.sum(axis=0), kind="stable")[:_MOST_COLUMNS])
     shown, heads = counts[np.ix_(chosen, kept)], [names[column] for column in kept]
+    text += f" From left to right: {', '.join(heads[:20])}{', …' if len(heads) > 20 else ''}."
     if len(kept) < len(names):
-        rest = counts[chosen].sum(axis=1) - shown.sum(axis=1)
-        shown, heads = np.column_stack([shown, rest]), [*heads, f"{len(names) - len(kept)} others"]
+        text += f" Of {len(names):,} classes the {len(kept)} most frequent are shown."
     rows = [[str(blocks[row]), *(f"{value:.0f}" for value in line)] for row, line in zip(chosen, shown, strict=True)]
     return Section(title, text, heat_map(shown), Table(["block", *heads], rows))
 

@@ -121,7 +121,7 @@ class Job:
     def _warnings(self) -> Iterator[str]:
         if self.recipe.settings.with_replacement:
             yield f"drawn with replacement: about {self.dropped:.0%} of the records will be dropped"
-        if self.first.n == 1 and self.index.blocks.num_rows > 1:
+        if self.first.n == 1 and self.index.blocks.num_rows > 1 and self.recipe.settings.passes == 1:
             yield "n = 1: every block is shuffled in itself, and nothing is mixed between them; give a larger --buffer"
         if self.recipe.buffer_bytes > usable_memory():
             yield f"the buffer is larger than the memory of {format_size(usable_memory())} that this process may use"

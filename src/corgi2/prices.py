@@ -47,7 +47,7 @@ def load_prices(name: str) -> Prices:
         raise SourceError(f"no prices {name!r}: give {', '.join(lists)}, or a JSON file such as {_EXAMPLE}")
     try:
         held = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{name}: is no JSON ({error}); write {_EXAMPLE}") from error
     return _prices(held, name)
 
@@ -59,4 +59,9 @@ def _prices(held: Any, name: str) -> Prices:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
             raise SourceError(f"{name}: {key} is a number of dollars (got {value!r}); write {_EXAMPLE}")
     numbers = {key: float(values[key]) for key in _NUMBERS}
-    return Prices(str(values.get("what", name)), str(values.get("date", "")), **numbers)
+    what, date = (_printable(values.get(key, other)) for key, other in (("what", name), ("date", "")))
+    return Prices(what, date, **numbers)
+
+
+def _printable(text: Any) -> str:
+    return "".join(filter(str.isprintable, str(text)))

@@ -68,21 +68,46 @@ def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, o
     blocks = index.blocks.num_rows
     records = index.records if index.is_counted else _guess_records(first.source, index)
     if measured is not None:
-        records, h_d = max(blocks, round(measured.block_records * blocks)), measured.h_D
+        records = max(blocks, round(measured.block_records * blocks))
+        h_d = min(measured.h_D, records / blocks)
     shape = Shape(
         records=records,
         bytes=index.bytes,
         shards=len(first.source.entries),
         blocks=blocks,
         footprint=index.footprint,
-        h_D=None if h_d is None else min(h_d, records / blocks),
+        h_D=h_d,
+        h_D_high=measured.h_D_high if measured is not None and measured.sampled < measured.blocks else None,
+        ragged=_ragged(index),
         growth=recipe.growth,
         is_local=isinstance(source.store, LocalStore),
         reads_records=source.format.has_ranges and not source.format.has_footer,
         is_shuffled=lineage_of(index) is not None,
         url=os.fspath(uri),
+        is_folder=_has_neighbours(source, os.fspath(uri)),
+        notes=_notes(source, index),
     )
     return Scouted(source, shape, _offline(first), _offline(twice), measured)
+
+
+def _ragged(index: Index) -> float:
+    sizes = index.column("records" if index.is_counted else "length").astype(np.float64)
+    return float(sizes.var() / sizes.mean() ** 2)
+
+
+def _has_neighbours(source: Source, typed: str) -> bool:
+    """Whether a folder was named, and one can lie beside it: not of a bucket's root, nor of this folder."""
+    path = source.url.partition("://")[2].partition("/")[2] if "://" in source.url else source.url
+    return source.patterns is None and bool(path.strip("/")) and typed.rstrip("/") not in ("", ".", "..")
+
+
+def _notes(source: Source, index: Index) -> tuple[str, ...]:
+    notes = []
+    if not index.is_counted:
+        notes.append("records are estimated from a few shards; corgi2 index counts them")
+        if index.bytes > PART_BYTES * index.shards.num_rows and source.format.has_ranges:
+            notes.append("without an index whole shards are blocks; corgi2 index cuts them into blocks of 64 MB")
+    return tuple(notes)
 
 
 def _offline(stage: Stage) -> Offline:
@@ -96,7 +121,7 @@ def _guess_records(source: Source, index: Index) -> int:
     """From the front of a few blocks."""
     picks = np.unique(np.linspace(0, index.blocks.num_rows - 1, min(_TASTED, index.blocks.num_rows)).astype(int))
     tastes = [source.format.taste(piece) for piece in index.pieces(source, picks.tolist())]
-    each = sum(taste.stored_bytes for taste in tastes) / max(1, sum(taste.group.records for taste in tastes))
+    each = max(1.0, sum(taste.stored_bytes for taste in tastes) / max(1, sum(taste.group.records for taste in tastes)))
     return max(int(index.blocks.num_rows), round(index.bytes / each))
 
 
@@ -152,13 +177,14 @@ def predict(source: Source, index: Index, by: By, options: Options | None) -> Pr
     except Corgi2Error as error:
         return f"what it was mixed from cannot be read ({error})"
     stage, settings = first_stage(before, old, recipe), recipe.settings
-    data = Blocks(measured.blocks, measured.block_records, min(measured.h_D, measured.block_records))
+    data = Blocks(measured.blocks, measured.block_records, min(measured.h_D, measured.block_records), _ragged(old))
     n = min(data.count, max(1, round(data.count / len(stage.groups))))
     written = max(1.0, min(index.records / index.blocks.num_rows, n * data.examples))
     if settings.with_replacement:
         h = theory.h_with_replacement(data, n)
     elif settings.passes == 2:
-        h = theory.h_butterfly(data, n, written)
+        between = data.total / (len(stage.groups) * stage.shards)
+        h = theory.h_butterfly(data, n, written, max(1.0, min(between, n * data.examples)))
     else:
         h = theory.h_after_pass(data, min(data.count, n**settings.passes), written)
     return Prediction(data, n, settings.passes, h)
@@ -192,7 +218,10 @@ def evenness(
     blocks = window_of(room_for(catalog, buffer, 1, None).blocks, 1, catalog.lineage, index.blocks.num_rows)
     data = Blocks(measured.blocks, measured.block_records, min(measured.h_D, measured.block_records))
     spread, full = theory.window_random(data, blocks), theory.window_full(data, blocks)
-    if predicted is not None and catalog.lineage is not None:
+    if predicted is None and catalog.lineage is not None:
+        groups = len(np.unique(catalog.lineage[:, :1], axis=0))
+        spread = theory.window_even_later(data, groups, blocks)
+    elif predicted is not None:
         written = max(1.0, min(data.examples, predicted.n * predicted.before.examples))
         window = min(blocks, int(predicted.before.total / written))
         reach = min(predicted.before.count, predicted.n**predicted.passes)

@@ -20,9 +20,11 @@ class Blocks:
     """b, the examples in each; their mean, where they differ."""
     h: float
     """h_D, between 0 and b."""
+    ragged: float = 0.0
+    """The variance of the blocks' sizes over the square of their mean."""
 
     def __post_init__(self) -> None:
-        if self.count < 1 or self.examples < 1:
+        if not (self.count >= 1 and self.examples >= 1 and self.ragged >= 0):
             raise ValueError(f"a data set has at least one block of one example (got {self.count} of {self.examples})")
         if not 0 <= self.h <= self.examples:
             raise ValueError(f"h_D lies between 0 and the {self.examples:g} examples of a block (got {self.h:g})")
@@ -38,9 +40,10 @@ class Blocks:
 
 
 def between_groups(data: Blocks, n: float) -> float:
-    """A: what is left of h between groups of n random blocks."""
+    """A: what is left of h between groups of n random blocks. Where sizes differ, about: large blocks weigh more."""
     data.check(n)
-    return data.h * (data.count - n) / (n * (data.count - 1)) if data.count > 1 else 0.0
+    share = (1 + data.ragged) / (n + data.ragged)
+    return data.h * share * (data.count - n) / (data.count - 1) if data.count > 1 else 0.0
 
 
 def within_groups(data: Blocks, n: float, written: float | None = None) -> float:
@@ -90,21 +93,24 @@ def h_dealt(data: Blocks, n: int) -> float:
 
 def h_after_passes(data: Blocks, n: int, passes: int) -> float:
     """h' after several passes whose groups are drawn anew each time; the map is affine, so that this is exact."""
+    if passes < 1:
+        raise ValueError(f"there is at least one pass (got {passes})")
     for _ in range(passes):
         data = Blocks(data.count, data.examples, min(data.examples, h_after_pass(data, n)))
     return data.h
 
 
-def h_butterfly(data: Blocks, n: int, written: float | None = None) -> float:
+def h_butterfly(data: Blocks, n: int, written: float | None = None, between: float | None = None) -> float:
     """h' after two passes, the second of which groups blocks of distinct groups of the first; where there are fewer
-    groups than n, equally many of each."""
+    groups than n, equally many of each. The blocks between the passes have ``between`` examples; b, if it is None."""
     data.check(n)
-    groups = math.ceil(data.count / n)
-    again = n // groups * groups or n
-    spread = window_even(data, data.count / groups, again)
-    size, new = again * data.examples, _written(data, again, written)
+    groups, middle = math.ceil(data.count / n), _written(data, n, between)
+    fitting = max(1, int(n * data.examples / middle + 1e-9))
+    again = min(fitting // groups * groups or fitting, int(data.total / middle + 1e-9))
+    spread = window_even(data, data.count / groups, again, middle)
+    size, new = again * middle, _written(data, again * middle / data.examples, written)
     within = (size - new) / (size - 1) * (1 - spread / size) if size > 1 else 0.0
-    return spread / again * new / data.examples + within
+    return spread * new / size + within
 
 
 def window_random(data: Blocks, n_on: int) -> float:
@@ -132,11 +138,26 @@ def window_even(data: Blocks, n_off: float, n_on: int, written: float | None = N
     return a * over * (groups - over) / (n_on * (groups - 1)) + left if groups > 1 else left
 
 
-def window_butterfly(data: Blocks, n_off: float, n_on: int, written: float | None = None) -> float:
+def window_butterfly(
+    data: Blocks, n_off: float, n_on: int, written: float | None = None, between: float | None = None
+) -> float:
     """About the H of a window spread evenly over the lineage of two butterfly passes: n² blocks are then as well mixed
-    as by one pass of a buffer of n², which this is the H of."""
+    as by one pass of a buffer of n², which this is the H of; more, if the blocks between the passes are smaller."""
     data.check(n_off)
-    return window_even(data, min(data.count, n_off * n_off), n_on, written)
+    again = n_off * data.examples / _written(data, n_off, between)
+    return window_even(data, min(data.count, n_off * again), n_on, written)
+
+
+def window_even_later(blocks: Blocks, groups: int, n_on: int) -> float:
+    """About the same, of blocks that were mixed already, in so many groups: of their h, all but 1 is taken to lie
+    between the groups."""
+    between, within, each = max(0.0, blocks.h - 1), min(1.0, blocks.h), blocks.count / groups
+    k = int(n_on / groups + 1e-9)
+    over = n_on - k * groups
+    if groups <= 1 or k == 0:
+        return between * (groups - n_on) / (groups - 1) + within if groups > 1 else within
+    left = within * (each - k) / (each - 1) if each > 1 else 0.0
+    return between * over * (groups - over) / (n_on * (groups - 1)) + left
 
 
 def h_full(data: Blocks) -> float:
@@ -165,6 +186,8 @@ def improves(data: Blocks, n: int) -> bool:
 
 def surviving(passes: int = 1) -> float:
     """The share of distinct examples that drawing blocks, and then examples, with replacement leaves."""
+    if passes < 1:
+        raise ValueError(f"there is at least one pass (got {passes})")
     lost = 0.0
     for _ in range(passes):
         lost = math.exp(math.exp(lost - 1) - 1)
@@ -246,4 +269,6 @@ def requests_corgi2(
 
 def parts(size: int, part_bytes: int) -> int:
     """Requests for one object that is moved in parts."""
+    if part_bytes < 1:
+        raise ValueError(f"a part has at least one byte (got {part_bytes})")
     return max(1, -(-size // part_bytes))

@@ -16,12 +16,14 @@ from corgi2.memory import give_back
 from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
 from corgi2.recipe import Recipe
 from corgi2.stage import Stage
-from corgi2.stores import Requests, Store, read_object
+from corgi2.stores import PART_BYTES, Requests, Store, read_object
 
 _TWO_PLANS = (
     "two shuffles began there at the same time, on a store that does not keep them apart. Nothing was deleted that is "
     "not safe elsewhere; corgi2 verify tells what is there"
 )
+_PARTS = 3
+"""Of a large object: what was taken from the gather, what waits to be sent, what is being sent."""
 _SHARE_OF_THREADS = 8
 """Of the buffer, for what threads hold beside it."""
 
@@ -76,11 +78,20 @@ class Work:
         """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, each
         holds one, as stored, decoded and encoded."""
         stage, room = self.stage, self.recipe.buffer_bytes // _SHARE_OF_THREADS
+        writers = min(workers, max(1, room // self._upload_bytes))
         if not stage.source.format.writes_blocks:
-            return Threads(workers, workers)
+            return Threads(workers, writers)
         read = int(stage.index.column("footprint").max() + stage.index.column("length").max())
         written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
-        return Threads(min(workers, max(1, room // read)), min(workers, max(2, room // written)))
+        return Threads(min(workers, max(1, room // read)), min(writers, max(2, room // written)))
+
+    @property
+    def _upload_bytes(self) -> int:
+        """What a store holds of one shard on its way: nothing on a disk; else the shard, or some parts of it."""
+        if self.target.free_bytes() is not None:
+            return 1
+        shard = int(self.recipe.growth * self.stage.index.bytes) // (len(self.stage.groups) * self.stage.shards)
+        return max(1, min(shard, _PARTS * PART_BYTES))
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
         return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)

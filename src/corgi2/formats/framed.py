@@ -238,7 +238,7 @@ class FramedFormat:
         return ""
 
     def decoder(self, group: Group, url: str) -> Decoder:
-        if group.table.nbytes < self.framing.gathered_below * group.records:
+        if not group.records or group.table.nbytes < self.framing.gathered_below * group.records:
             return _Gathered(self.framing, taker(group), url)
         offsets = record_offsets(group.table)
         rows = np.arange(group.records) if group.rows is None else group.rows

@@ -134,7 +134,7 @@ class _Samples:
         columns: dict[str, list[Any]] = {"__key__": [key.decode() for key in self._keys[records].tolist()]}
         each = int(counts[0]) if len(records) else 0
         first = parts[:each].tolist()
-        if (counts == each).all() and (parts.reshape(-1, each) == first).all() and len(set(first)) == each:
+        if each and (counts == each).all() and (parts.reshape(-1, each) == first).all() and len(set(first)) == each:
             return columns | {names[part]: values[number::each] for number, part in enumerate(first)}
         rows = np.repeat(np.arange(len(records)), counts).tolist()
         for part, row, value in zip(parts.tolist(), rows, values, strict=True):

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ T = TypeVar("T")
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _PAGES = {"s3": 1000, "gs": 1000, "az": 5000, "memory": 1 << 62}
 _STREAM_BYTES = 1_000_000
-_PARTS_IN_FLIGHT = 4
+_PARTS_IN_FLIGHT = 1
+"""Of one upload: who wants more at a time, writes several objects."""
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 _memories: dict[tuple[str, int], object] = {}
@@ -84,12 +86,12 @@ class RemoteStore:
 
     def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
         body = _Body(pieces)
-        first = body.up_to(PART_BYTES + 1)
-        if len(first) > PART_BYTES:
-            result = self._put_parts(path, first, body)
+        begun = deque([body.up_to(PART_BYTES + 1)])
+        if len(begun[0]) > PART_BYTES:
+            result = self._put_parts(path, begun, body)
         else:
             client, key = self._client(), self._key(path)
-            put = partial(obstore().put, client, key, first, use_multipart=False)
+            put = partial(obstore().put, client, key, begun[0], use_multipart=False)
             result = self._ask("writing", path, put, writes=1)
         return Entry(path, body.size, result["e_tag"] or "")
 
@@ -134,12 +136,12 @@ class RemoteStore:
     def sweep(self) -> None:
         """Uploads in parts that were broken off are no objects; the bucket's own rules remove them."""
 
-    def _put_parts(self, path: str, first: bytearray, rest: "_Body") -> Any:
-        """In parts, of which a reader sees nothing before the last request."""
+    def _put_parts(self, path: str, begun: "deque[bytearray]", rest: "_Body") -> Any:
+        """In parts, of which a reader sees nothing before the last request. What was begun is used up."""
         client = self._client(_retries(self.options))
         options = {"use_multipart": True, "chunk_size": PART_BYTES, "max_concurrency": _PARTS_IN_FLIGHT}
         try:
-            return obstore().put(client, self._key(path), itertools.chain([first], rest), **options)
+            return obstore().put(client, self._key(path), itertools.chain(_used_up(begun), rest), **options)
         except (OSError, obstore().exceptions.BaseError) as error:
             if rest.error is not None:
                 raise rest.error from None
@@ -199,6 +201,12 @@ class RemoteStore:
     def _failed(self, verb: str, path: str, error: Exception, attempts: int = 1) -> StoreError:
         often = f", after {attempts} attempts" if attempts > 1 else ""
         return StoreError(f"{self.url}/{path}".rstrip("/") + f": {verb}: {_one_line(error)}{often}")
+
+
+def _used_up(pieces: "deque[bytearray]") -> Iterator[bytearray]:
+    """Nobody holds on to what was given."""
+    while pieces:
+        yield pieces.popleft()
 
 
 class _Body:
