@@ -114,6 +114,32 @@ def test_a_node_that_dies_costs_its_groups_and_nothing_else(
     assert corgi2.verify(target).same
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_worker_that_is_killed_is_replaced(source: Path, tmp_path: Path) -> None:
+    """As the system does it when memory runs out."""
+    target, killed = tmp_path / "there", list[int]()
+    killer = _when(lambda: _markers(target) >= 3, lambda: killed.extend(_kill_workers()))
+    corgi2.shuffle(source, target, buffer=MEMORY, buffer_blocks=2, engine="ray", workers=2)
+    killer.join(60)
+    assert killed
+    assert corgi2.verify(source, target).same
+
+
+def _kill_workers() -> list[int]:
+    """All that are making a group."""
+    found: list[int] = []
+    while not found:
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                is_worker = path.read_bytes().startswith(b"ray::_make")
+            except OSError:  # it has ended
+                continue
+            if is_worker:
+                os.kill(int(path.parent.name), signal.SIGKILL)
+                found.append(int(path.parent.name))
+    return found
+
+
 @pytest.mark.parametrize("in_place", [False, True])
 def test_when_the_driver_dies_the_same_command_goes_on(
     in_place: bool, cluster: Any, source: Path, tmp_path: Path
