@@ -24,6 +24,8 @@ class Advice:
     recommended: Method
     why: str
     notes: tuple[str, ...]
+    groups: int
+    """Of one offline pass."""
 
     def as_json(self) -> dict[str, Any]:
         shape = asdict(self.shape)
@@ -35,6 +37,7 @@ class Advice:
             "recommended": self.recommended.name,
             "command": self.recommended.command,
             "why": self.why,
+            "groups": self.groups,
             "notes": list(self.notes),
         }
 
@@ -83,7 +86,8 @@ class Advice:
         lines = [
             f"{shape.url}: {shape.records:,} records, {format_size(shape.bytes)}, {plural(shape.blocks, 'block')}; h_D "
             f"{self.h_text}",
-            f"buffer {format_size(means.buffer)} offline, {format_size(means.online_buffer)} online, "
+            f"buffer {format_size(means.buffer)} offline ({plural(self.groups, 'group')} of n = "
+            f"{round(shape.blocks / self.groups):,}), {format_size(means.online_buffer)} online, "
             f"{plural(means.nodes, 'node')}, {plural(means.epochs, 'epoch')}; {format_size(int(means.bandwidth))}/s "
             f"and {means.latency * 1000:.3g} ms a node; prices: {means.prices.what} {means.prices.date}".rstrip(),
             "",
@@ -132,7 +136,7 @@ def advise(shape: Shape, means: Means, one: Offline | None = None, two: Offline 
         notes = (*notes, "so few blocks do not tell whether they are mixed: give a larger --sample")
     if means.prices == NOTHING:
         notes = (*notes, "requests to this machine cost nothing; --prices aws shows what a bucket would take")
-    return Advice(shape, means, methods, recommended, why, notes)
+    return Advice(shape, means, methods, recommended, why, notes, one.groups)
 
 
 def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
