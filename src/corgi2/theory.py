@@ -130,12 +130,17 @@ def window_even(data: Blocks, n_off: float, n_on: int, written: float | None = N
         )
     groups, each = data.count / n_off, n_off / scale
     a, w = between_groups(data, n_off) * scale, within_groups(data, n_off, written)
+    return _evenly(a, w, groups, each, n_on)
+
+
+def _evenly(between: float, within: float, groups: float, each: float, n_on: int) -> float:
+    """H of n_on blocks spread over groups of ``each``, given what is left between groups and within them."""
     k = int(n_on / groups + 1e-9)
     over = n_on - k * groups
     if k == 0:
-        return a * (groups - n_on) / (groups - 1) + w
-    left = w * (each - k) / (each - 1) if each > 1 else 0.0
-    return a * over * (groups - over) / (n_on * (groups - 1)) + left if groups > 1 else left
+        return between * (groups - n_on) / (groups - 1) + within
+    left = within * (each - k) / (each - 1) if each > 1 else 0.0
+    return between * over * (groups - over) / (n_on * (groups - 1)) + left if groups > 1 else left
 
 
 def window_butterfly(
@@ -151,13 +156,7 @@ def window_butterfly(
 def window_even_later(blocks: Blocks, groups: int, n_on: int) -> float:
     """About the same, of blocks that were mixed already, in so many groups: of their h, all but 1 is taken to lie
     between the groups."""
-    between, within, each = max(0.0, blocks.h - 1), min(1.0, blocks.h), blocks.count / groups
-    k = int(n_on / groups + 1e-9)
-    over = n_on - k * groups
-    if groups <= 1 or k == 0:
-        return between * (groups - n_on) / (groups - 1) + within if groups > 1 else within
-    left = within * (each - k) / (each - 1) if each > 1 else 0.0
-    return between * over * (groups - over) / (n_on * (groups - 1)) + left
+    return _evenly(max(0.0, blocks.h - 1), min(1.0, blocks.h), groups, blocks.count / groups, n_on)
 
 
 def h_full(data: Blocks) -> float:
