@@ -126,7 +126,13 @@ def _wait_for(case: Case, pattern: str, count: int = 1) -> None:
 
 
 def _started(command: list[str]) -> "subprocess.Popen[str]":
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    """It heeds interrupts, even if these tests run in the background of a shell, where all are told not to."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=_heed_interrupts)
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture

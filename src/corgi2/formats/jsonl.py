@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from corgi2.block import Indices
-from corgi2.errors import SourceError
+from corgi2.errors import ShardError
 from corgi2.formats.framed import Bytes, FramedFormat, Frames, Where
 
 _NEWLINE = 10
@@ -76,8 +76,8 @@ class _Lines:
             try:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:
-                problem = f"not JSON ({error}); correct the line, or leave it out"
-                raise SourceError(f"{self.url}: {line[:80]!r} is {problem}") from error
+                problem = f"{line[:80]!r} is not JSON ({error}); correct the line, or leave it out"
+                raise ShardError(self.url, start, problem) from error
 
     def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, list[Any]]:
         """By the keys of objects; a line that is none is a ``value``."""
