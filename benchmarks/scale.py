@@ -80,7 +80,6 @@ def _served() -> Iterator[Any]:
 
     with tempfile.TemporaryDirectory() as folder, weed_server(Path(folder)) as port:
         bucket = S3(FaultProxy(port), "bucket", "scale")
-        bucket.raw("PUT")
         yield bucket, Fault("latency", seconds=LATENCY)
         bucket.proxy.stop()
 

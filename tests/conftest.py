@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,13 +74,15 @@ def s3(moto_port: int) -> Iterator[S3]:
 
 @contextmanager
 def weed_server(folder: Path) -> Iterator[int]:
-    """SeaweedFS, a real S3 server, on this machine; its port."""
+    """SeaweedFS, a real S3 server, on this machine, with a bucket named so; its port."""
     ports = _free_ports(8)
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     flags = [f"-{name}={port}" for name, port in zip((*names, "s3.port", "s3.port.grpc"), ports, strict=True)]
     flags += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", "-filer", f"-dir={folder}", "-volume.max=60"]
     flags += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=256"]
     with _server(["weed", "-logtostderr=true", "server", *flags], ports[6], folder / "log"):
+        _until(lambda: _status("PUT", ports[6], "/bucket") in (200, 409))
+        _until(lambda: _status("PUT", ports[6], "/bucket/ready") == 200)
         yield ports[6]
 
 
@@ -93,7 +95,6 @@ def weed_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 @pytest.fixture
 def weed(weed_port: int) -> Iterator[S3]:
     bucket = S3(FaultProxy(weed_port), "bucket", uuid.uuid4().hex)  # a bucket takes volumes, of which there are few
-    bucket.raw("PUT")
     yield bucket
     bucket.proxy.stop()
 
@@ -125,21 +126,32 @@ def _server(
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A server that answers on a port of 127.0.0.1, and is stopped in the end."""
     with log.open("wb") as output:
-        settings = os.environ | dict(environment or {})
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        settings |= dict(environment or {})
         process = subprocess.Popen([_command(words[0]), *words[1:]], stdout=output, stderr=output, env=settings)
     try:
-        for _ in range(600):
-            assert process.poll() is None, log.read_text()[-2000:]
-            with suppress(OSError), closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-                connection.request("GET", "/")
-                with connection.getresponse() as answer:
-                    if answer.status < 500:
-                        break
-            time.sleep(0.1)
+        _until(lambda: process.poll() is not None or 0 < _status("GET", port, "/") < 500)
+        assert process.poll() is None, log.read_text()[-2000:]
         yield process
     finally:
         process.kill()
         process.wait()
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not is_so():
+        assert time.monotonic() < deadline, "the server does not answer"
+        time.sleep(0.1)
+
+
+def _status(method: str, port: int, path: str) -> int:
+    """Of an answer; 0 where there is none."""
+    with suppress(OSError), closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        connection.request(method, path, b"")
+        with connection.getresponse() as answer:
+            return answer.status
+    return 0
 
 
 def _free_ports(count: int) -> list[int]:
