@@ -79,7 +79,6 @@ class _Count:
 
 def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, epochs = _tars(tmp_path / "in", 24, 20), 3
-    corgi2.index_source(find_source(source))
     subprocess.run([sys.executable, "-m", "corgi2", "index", str(source)], check=True, capture_output=True)
     asked = Asked(buffer=200_000, online_buffer=200_000, epochs=epochs, label=("cls",), bandwidth=10**9, latency=1)
     advice = quote(source, asked).advice
@@ -166,7 +165,6 @@ def test_what_is_recommended_is_what_helps() -> None:
     chosen, why = name(replace(TB27, is_shuffled=True, h_D=3.0))
     assert (chosen, "mixed by corgi2 already" in why) == ("CorgiPile", True)
     assert name(replace(TB27, is_shuffled=True))[0].startswith("Corgi²")  # it was, but badly
-    assert name(replace(TB27, h_D=1.1, h_D_high=900.0))[0] != "CorgiPile" or "mixed" not in name(TB27)[1]
     assert "mixed already" not in name(replace(TB27, h_D=1.1, h_D_high=900.0))[1]
     local = replace(TB27, is_local=True)
     chosen, why = name(local, replace(CLUSTER, prices=NOTHING, latency=1e-5))

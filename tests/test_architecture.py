@@ -80,6 +80,7 @@ MAY_IMPORT = {
         "catalog",
         "deal",
         "errors",
+        "forecast",
         "index",
         "journal",
         "measure",

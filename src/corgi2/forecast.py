@@ -37,11 +37,11 @@ def forecast(
     if not unsure.any() and (profile is None or not source.format.compresses):
         return Forecast(index, 1.0)
     among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
-    picks = among[_spread(len(among), SAMPLE_BLOCKS)]
+    picks = among[spread(len(among), SAMPLE_BLOCKS)]
     footprints, lengths = index.column("footprint").copy(), index.column("length")
     estimated = measured = stored = records = 0
     parts: list[pa.Table] = []
-    chosen = set(picks[_spread(len(picks), most)].tolist())
+    chosen = set(picks[spread(len(picks), most)].tolist())
     for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
         try:
             taste = source.format.taste(piece)
@@ -66,7 +66,7 @@ def forecast(
     return Forecast(replace(index, blocks=_with_footprints(index, footprints)), growth)
 
 
-def _spread(count: int, most: int) -> Indices:
+def spread(count: int, most: int) -> Indices:
     """Numbers below ``count``, spread evenly."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
 

@@ -23,8 +23,8 @@ class Mixing:
     after: "tuple[str, Mixing] | None"
 
     def as_json(self) -> dict[str, Any]:
-        is_predicted = isinstance(self.predicted, Prediction)
-        result = self.measured.as_json() | {"h_predicted": self.predicted.h if is_predicted else None}  # type: ignore[union-attr]
+        predicted = self.predicted.h if isinstance(self.predicted, Prediction) else None
+        result = self.measured.as_json() | {"h_predicted": predicted}
         if self.online is not None:
             result["online"] = asdict(self.online)
         if self.after is not None:

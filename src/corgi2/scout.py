@@ -16,6 +16,7 @@ from corgi2.buffers import room_for
 from corgi2.catalog import Catalog, lineage_of
 from corgi2.deal import window_of
 from corgi2.errors import Corgi2Error
+from corgi2.forecast import SAMPLE_BLOCKS, spread
 from corgi2.index import Index
 from corgi2.journal import Journal
 from corgi2.measure import Measurement, measure_blocks
@@ -28,7 +29,6 @@ from corgi2.stores import PART_BYTES, Options
 from corgi2.stores.local import LocalStore
 from corgi2.theory import Blocks
 
-_TASTED = 16
 _PROBES, _PROBE_BYTES, _STREAMS, _STREAM_BYTES = 8, 1_000, 4, 16_000_000
 
 
@@ -119,7 +119,7 @@ def _offline(stage: Stage) -> Offline:
 
 def _guess_records(source: Source, index: Index) -> int:
     """From the front of a few blocks."""
-    picks = np.unique(np.linspace(0, index.blocks.num_rows - 1, min(_TASTED, index.blocks.num_rows)).astype(int))
+    picks = spread(index.blocks.num_rows, SAMPLE_BLOCKS)
     tastes = [source.format.taste(piece) for piece in index.pieces(source, picks.tolist())]
     each = max(1.0, sum(taste.stored_bytes for taste in tastes) / max(1, sum(taste.group.records for taste in tastes)))
     return max(int(index.blocks.num_rows), round(index.bytes / each))
@@ -217,24 +217,24 @@ def evenness(
     catalog = Catalog(source, index, lineage_of(index))
     blocks = window_of(room_for(catalog, buffer, 1, None).blocks, 1, catalog.lineage, index.blocks.num_rows)
     data = Blocks(measured.blocks, measured.block_records, min(measured.h_D, measured.block_records))
-    spread, full = theory.window_random(data, blocks), theory.window_full(data, blocks)
+    mixed, full = theory.window_random(data, blocks), theory.window_full(data, blocks)
     if predicted is None and catalog.lineage is not None:
         groups = len(np.unique(catalog.lineage[:, :1], axis=0))
-        spread = theory.window_even_later(data, groups, blocks)
+        mixed = theory.window_even_later(data, groups, blocks)
     elif predicted is not None:
         written = max(1.0, min(data.examples, predicted.n * predicted.before.examples))
         window = min(blocks, int(predicted.before.total / written))
         reach = min(predicted.before.count, predicted.n**predicted.passes)
-        spread = theory.window_even(predicted.before, reach, window, written)
+        mixed = theory.window_even(predicted.before, reach, window, written)
     records, classes = blocks * measured.block_records, measured.classes
     variance = records * measured.sigma2 / classes
     return Evenness(
         blocks,
         records,
         classes,
-        spread,
+        mixed,
         full,
         records / classes,
-        float(np.sqrt(variance * max(0.0, spread))),
+        float(np.sqrt(variance * max(0.0, mixed))),
         float(np.sqrt(variance * full)),
     )
