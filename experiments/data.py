@@ -23,23 +23,35 @@ DEFAULT = Path("../shared/data")
 
 
 @dataclass(frozen=True, slots=True)
-class DataSet:
-    """A data set: its file below the data folder, where it comes from, and how it becomes shards."""
+class Origin:
+    """A file or folder below the data folder, and where it is to be had."""
 
-    name: str
     file: str
     home: str
+
+    def find(self, name: str, data: Path) -> Path:
+        source = data / self.file
+        if not source.exists():
+            raise SystemExit(f"{name}: {source} is not there; get it from {self.home}, and give --data FOLDER")
+        return source
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """A data set: where it comes from, and how it becomes shards."""
+
+    name: str
+    origin: Origin
     what: str
     label: str
     make: Callable[[Path, Path], None]
 
     def shards(self, data: Path) -> Path:
         """The folder with its shards, made if it is not there."""
-        folder, source = SHARDS / self.name, data / self.file
+        folder = SHARDS / self.name
         if folder.exists():
             return folder
-        if not source.exists():
-            raise SystemExit(f"{self.name}: {source} is not there; get it from {self.home}, and give --data FOLDER")
+        source = self.origin.find(self.name, data)
         partial = folder.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -105,24 +117,32 @@ def _starts(count: int, rows: int) -> Iterator[int]:
 
 _UCI = "https://archive.ics.uci.edu"
 SETS = (
-    DataSet("har", "har-raw/Combined.tar.xz", f"{_UCI}/dataset/240", "clips of people who move", "label", _har),
+    DataSet(
+        "har",
+        Origin("har-raw/Combined.tar.xz", f"{_UCI}/dataset/240"),
+        "clips of people who move",
+        "label",
+        _har,
+    ),
     DataSet(
         "cifar10",
-        "cifar10-jpeg/cifar10-jpeg.tar.xz",
-        "https://www.cs.toronto.edu/~kriz/cifar.html (as JPEG)",
+        Origin("cifar10-jpeg/cifar10-jpeg.tar.xz", "https://www.cs.toronto.edu/~kriz/cifar.html (as JPEG)"),
         "images, class by class",
         "cls",
         _cifar10,
     ),
     DataSet(
         "flights",
-        "flights-3m/flights-3m.parquet",
-        "https://github.com/vega/vega-datasets",
+        Origin("flights-3m/flights-3m.parquet", "https://github.com/vega/vega-datasets"),
         "flights in the order of time, late or not",
         "label",
         _flights,
     ),
     DataSet(
-        "covtype", "covtype/covtype.csv.gz", f"{_UCI}/dataset/31", "kinds of forest, as published", "label", _covtype
+        "covtype",
+        Origin("covtype/covtype.csv.gz", f"{_UCI}/dataset/31"),
+        "kinds of forest, as published",
+        "label",
+        _covtype,
     ),
 )

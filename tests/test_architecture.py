@@ -65,6 +65,7 @@ MAY_IMPORT = {
         "work",
     },
     "deal": {"plan"},
+    "orders": {"deal", "plan"},
     "theory": set(),
     "measure": {"block", "errors", "index", "plan", "progress", "source", "stores"},
     "catalog": {"errors", "forecast", "index", "plan", "source", "stores"},

@@ -14,10 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.plan import Indices, even_order, permutation
-
-BLOCKS, RECORDS = 2, 3
-"""What a permutation is of: a part of its key. Those of the offline pass have others."""
+from corgi2.plan import BUFFERS, PICKS, Indices, even_order, permutation
 
 
 class World(NamedTuple):
@@ -140,7 +137,7 @@ class Deal:
 
 def epoch_rest(records: Indices, lineage: Indices | None, rules: Rules, epoch: int) -> Rest:
     """A whole epoch. ``records`` of each block; ``lineage`` as `even_order` takes it, where it is known."""
-    key = (rules.seed, BLOCKS, epoch)
+    key = (rules.seed, PICKS, epoch)
     if not rules.shuffle:
         order = np.arange(len(records))
     elif rules.picks == "even" and lineage is not None:
@@ -267,7 +264,7 @@ def _cut(
 def buffer_order(count: int, rules: Rules, epoch: int, change: int, reader: int, buffer: int) -> Indices:
     """The order of the records of a buffer, as they lie in its pieces. ``change`` counts the worlds before."""
     return (
-        permutation(count, (rules.seed, RECORDS, epoch, change, reader, buffer)) if rules.shuffle else np.arange(count)
+        permutation(count, (rules.seed, BUFFERS, epoch, change, reader, buffer)) if rules.shuffle else np.arange(count)
     )
 
 

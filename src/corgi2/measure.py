@@ -16,15 +16,13 @@ import numpy.typing as npt
 from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Decoder
 from corgi2.errors import ShardError, SourceError
 from corgi2.index import Index, index_source, open_index
-from corgi2.plan import Indices, draws, permutation
+from corgi2.plan import RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.progress import progress
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
 
 SAMPLE = 64
-_RESAMPLES = 1000
-_SAMPLED, _RESAMPLED = 4, 5
-"""What is drawn: a part of its key."""
+_TIMES = 1000
 _VECTORS = 64
 """Of a function, at a time."""
 _DOUBT = 32
@@ -123,7 +121,7 @@ def measure_blocks(
 ) -> Measurement:
     """The same of a source whose blocks are known."""
     count = index.blocks.num_rows
-    picks = np.sort(permutation(count, (seed, _SAMPLED))[: min(sample, count)])
+    picks = np.sort(permutation(count, (seed, SAMPLES))[: min(sample, count)])
     table = _Sums(labels, features, vector)
     lengths = index.column("length")
     with progress("measuring", int(lengths[picks].sum())) as bar:
@@ -280,7 +278,7 @@ def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, 
         raise SourceError(f"all sampled records have the same value: there is no variance, and nothing to mix{more}")
     low = high = float(h[0]) * block_records
     if sampled < blocks:
-        chosen = draws(_RESAMPLES * sampled, sampled, (seed, _RESAMPLED)).reshape(_RESAMPLES, sampled)
+        chosen = draws(_TIMES * sampled, sampled, (seed, RESAMPLES)).reshape(_TIMES, sampled)
         times = np.stack([np.bincount(row, minlength=sampled) for row in chosen]).astype(np.float64)
         _, spread = _parameters(counts, sums, squares, times, blocks)
         bounds = np.quantile(spread[np.isfinite(spread)], [0.025, 0.975]) * block_records

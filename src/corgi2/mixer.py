@@ -19,10 +19,10 @@ from corgi2.digest import Digest, digest
 from corgi2.errors import ShardError, SourceError
 from corgi2.journal import Marker, NewShard
 from corgi2.memory import release_unused
-from corgi2.plan import draws, keep_apart, permutation
+from corgi2.plan import MIXTURES, draws, keep_apart, permutation
 from corgi2.recipe import Recipe
 from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
-from corgi2.stage import RECORDS, Stage
+from corgi2.stage import Stage
 from corgi2.stores import Store
 
 TOLERANCE = 1.1
@@ -177,7 +177,7 @@ class Mixing:
             return None
         if group.footprint > TOLERANCE * recipe.buffer_bytes:
             raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {recipe.buffer_bytes}")
-        key = (recipe.settings.seed, self.mixer.stage.number, RECORDS, self.group, at)
+        key = (recipe.settings.seed, self.mixer.stage.number, MIXTURES, self.group, at)
         if recipe.settings.with_replacement:
             return _Part(group, _drawn_rows(group, drawn, key))
         return _Part(group, permutation(group.records, key))

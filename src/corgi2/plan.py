@@ -9,6 +9,10 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 
+GROUPS, MIXTURES, PICKS, BUFFERS, SAMPLES, RESAMPLES = range(6)
+"""What is drawn: a part of every key, so that no two draws are alike. Offline: blocks for groups, the records of each.
+Online: blocks for an epoch, the records of each buffer. When measuring: blocks, and blocks of those again."""
+
 _STEP = 1 << 18
 _ALIGNED = 1.25
 """Groups that are cut alike in every round may be so many times as many as those that are not."""
@@ -162,6 +166,19 @@ def even_order(lineage: Indices, key: Sequence[int]) -> Indices:
         ranks.append(rank[own.ravel()] if level < lineage.shape[1] else rank)
         _, members = np.unique(lineage[:, :level], axis=0, return_index=True)
     return np.lexsort(ranks[::-1])
+
+
+def descent(groups: Sequence[Indices], lineage: Indices | None) -> list[list[int]]:
+    """What each group hands down to its blocks. A number for every pass: equal where groups take from the same groups
+    of that pass; the group's own is last."""
+    if lineage is None:
+        return [[number] for number in range(len(groups))]
+    seen: list[dict[bytes, int]] = [{} for _ in range(lineage.shape[1])]
+    found = []
+    for number, group in enumerate(groups):
+        sets = [np.unique(lineage[group, level]).tobytes() for level in range(lineage.shape[1])]
+        found.append([ids.setdefault(members, len(ids)) for ids, members in zip(seen, sets, strict=True)] + [number])
+    return found
 
 
 def _ranks(parents: Indices, key: Sequence[int]) -> Indices:

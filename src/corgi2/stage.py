@@ -13,7 +13,7 @@ from corgi2.block import Indices
 from corgi2.errors import SourceError
 from corgi2.index import Index, make_index
 from corgi2.journal import Marker, NewShard
-from corgi2.plan import cut_evenly, cut_groups, draw_groups
+from corgi2.plan import GROUPS, cut_evenly, cut_groups, descent, draw_groups
 from corgi2.recipe import Recipe
 from corgi2.shard import BLOCK_BYTES, Block, Scan
 from corgi2.sizes import format_size
@@ -21,8 +21,6 @@ from corgi2.source import Source
 from corgi2.stores import Entry, Store
 
 _SMALL_BLOCK_BYTES, _BLOCK_SHARE = 1_000_000, 64
-BLOCKS, RECORDS = 0, 1
-"""What a permutation is of: the last part but the group of its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
         source,
         index,
         groups,
-        _lineage(groups, lineage),
+        descent(groups, lineage),
         shards,
         blocks,
         is_last,
@@ -97,7 +95,7 @@ def _capacity(source: Source, index: Index, buffer_bytes: int) -> int:
 def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, capacity: int) -> list[Indices]:
     settings = recipe.settings
     footprints, most = index.column("footprint"), settings.buffer_blocks
-    key = (settings.seed, number, BLOCKS)
+    key = (settings.seed, number, GROUPS)
     try:
         if settings.with_replacement:
             groups = draw_groups(footprints, capacity, key, most)
@@ -138,15 +136,3 @@ def _counts(index: Index, recipe: Recipe, groups: int, source: Source, is_last: 
         return shards, 1
     kept = 0 if settings.shard_records or settings.shard_bytes else round(same / shards)
     return shards, max(1, kept, -int(-small / shards // 1))
-
-
-def _lineage(groups: list[Indices], lineage: Indices | None) -> list[list[int]]:
-    """A number for every pass: equal where groups take from the same groups of that pass; the group's own is last."""
-    if lineage is None:
-        return [[number] for number in range(len(groups))]
-    seen: list[dict[bytes, int]] = [{} for _ in range(lineage.shape[1])]
-    found = []
-    for number, group in enumerate(groups):
-        sets = [np.unique(lineage[group, level]).tobytes() for level in range(lineage.shape[1])]
-        found.append([ids.setdefault(members, len(ids)) for ids, members in zip(seen, sets, strict=True)] + [number])
-    return found
