@@ -14,7 +14,7 @@ help:  ## List the targets.
 
 install: $(VENV)/all.done  ## Install everything, all extras, editable.
 
-demo: $(VENV)/core.done  ## Mix a small data set and show what changed.
+demo: $(VENV)/demo.done  ## Measure, plan, shuffle, verify and train, on a small data set; writes a report.
 	$(BIN)/corgi2 demo
 
 test: $(VENV)/test.done  ## Run all tests.
@@ -53,8 +53,8 @@ $(VENV)/bin/python:
 	  { echo "corgi2 needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.11 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/core.done: pyproject.toml | $(VENV)/bin/python
-	$(PIP) -e .
+$(VENV)/demo.done: pyproject.toml | $(VENV)/bin/python
+	$(PIP) -e '.[demo]'
 	@touch $@
 
 $(VENV)/test.done: pyproject.toml | $(VENV)/bin/python
@@ -64,5 +64,5 @@ $(VENV)/test.done: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/all.done: pyproject.toml | $(VENV)/bin/python
 	$(PIP) $(TORCH)
-	$(PIP) -e '.[torch,ray,demo,test,dev]'
-	@touch $@ $(VENV)/core.done $(VENV)/test.done
+	$(PIP) -e '.[torch,ray,experiments,test,dev]'
+	@touch $@ $(VENV)/demo.done $(VENV)/test.done

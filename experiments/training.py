@@ -19,10 +19,10 @@ from torch.nn import functional
 
 import corgi2
 from corgi2 import theory
-from corgi2.orders import ORDERS, Layout
+from corgi2.orders import ORDERS, Layout, h_of_labels
 from experiments.data import SHARDS
 from experiments.examples import Images, Labels, Pixels, write_shards
-from experiments.quality import h_of_labels, h_of_products, spread_of_classes
+from experiments.quality import h_of_products, spread_of_classes
 
 BUFFER = "2GB"
 """Room enough: what a buffer holds is given in blocks."""
@@ -182,7 +182,7 @@ class Trainer:
     def run(self) -> dict[str, Any]:
         """Epoch by epoch: loss and accuracy on the test set, and seconds of training, evaluations not counted."""
         epochs, last, watch, labels = [], [], Stopwatch(), []
-        quality: dict[str, float] = {}
+        quality: dict[str, float | None] = {}
         for epoch in range(self.epochs):
             losses, self.numbers = [], []
             watch.start()
@@ -235,7 +235,7 @@ class Trainer:
         count = len(self.images.test_y)
         return {"loss": losses / count, "accuracy": 100 * right / count}
 
-    def _gradients(self, numbers: Labels) -> dict[str, float]:
+    def _gradients(self, numbers: Labels) -> dict[str, float | None]:
         """H of an epoch by the gradients of the last layer, at the model as it is now."""
         self.model.eval()
         left, right = [], []

@@ -100,7 +100,21 @@ MAY_IMPORT = {
     "describe": {"index", "sizes", "source", "stores"},
     "audit": {"digest", "errors", "index", "journal", "progress", "recipe", "shard", "sizes", "source", "stores"},
     "verdict": {"audit", "digest", "progress", "source", "stores"},
-    "demo": {"block", "errors", "index", "offline", "source", "verdict"},
+    "demo": {
+        "errors",
+        "index",
+        "loader",
+        "measure",
+        "offline",
+        "orders",
+        "page",
+        "plan",
+        "progress",
+        "quote",
+        "source",
+        "theory",
+        "verdict",
+    },
     "cli": {
         "demo",
         "describe",
@@ -123,7 +137,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 PURE = {"plan": {"collections", "heapq", "itertools", "numpy"}, "sizes": {"re"}, "theory": {"dataclasses", "math"}}
-EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "sklearn"}
+EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "scipy", "sklearn"}
 
 
 def _noun(path: Path) -> str:

@@ -96,6 +96,6 @@ def _cost_and_quality(advice: Advice) -> Section:
         Text("" if free else "$"),
     )
     marked = methods.index(advice.recommended)
-    picture = scatter([method.name for method in methods], points, marked, labels)
+    picture = scatter([method.name for method in methods], points, marked, labels, "recommended")
     text = "Down and to the left is better. The ring marks what is recommended."
     return Section("Cost against quality", text, picture, Table(*advice.rows(), marked=marked))

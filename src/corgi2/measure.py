@@ -295,8 +295,14 @@ def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, 
         blocks=blocks,
         sampled=sampled,
         block_records=block_records,
-        heat=Heat(table.names, tuple(picks.tolist()), sums[:, : table.classes]) if table.classes else None,
+        heat=_heat(table.names, picks, sums) if table.classes else None,
     )
+
+
+def _heat(names: Sequence[str], picks: Indices, sums: Floats) -> Heat:
+    """Classes by name, numbers by size."""
+    order = sorted(range(len(names)), key=lambda place: (len(names[place]) * names[place].isdigit(), names[place]))
+    return Heat(tuple(names[place] for place in order), tuple(picks.tolist()), sums[:, order])
 
 
 def _parameters(counts: Floats, sums: Floats, squares: Floats, times: Floats, blocks: int) -> tuple[Floats, Floats]:

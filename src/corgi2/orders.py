@@ -209,6 +209,20 @@ def _corgi2(**given: Any) -> Order:
     return lambda layout, seed, epoch: corgi2(layout, seed, epoch, **given)
 
 
+def class_counts(labels: Indices, classes: int, window: int) -> Indices:
+    """How many of each class lie in each window of an order of labels; a last one that is short is left out."""
+    windows = len(labels) // window
+    place = np.arange(windows * window) // window * classes + labels[: windows * window]
+    return np.bincount(place, minlength=windows * classes).reshape(windows, classes)
+
+
+def h_of_labels(labels: Indices, classes: int, window: int) -> float:
+    """H of an order of labels: examples of a window × the mean squared distance of its shares of classes / σ²."""
+    shares = np.bincount(labels, minlength=classes) / len(labels)
+    apart = class_counts(labels, classes, window) / window - shares
+    return float(window * (apart**2).sum(axis=1).mean() / (1 - (shares**2).sum()))
+
+
 ORDERS: dict[str, Order] = {
     "random access": random_access,
     "shuffle once": shuffle_once,

@@ -92,9 +92,9 @@ class Series:
     points: Sequence[tuple[float, float]]
 
 
-def line_chart(series: Sequence[Series], x_label: str, y_label: str, x_text: "Text") -> str:
-    """Lines on two logarithmic axes."""
-    axes = _Axes([point for one in series for point in one.points], x_label, y_label, x_text)
+def line_chart(series: Sequence[Series], x_label: str, y_label: str, x_text: "Text", is_log: bool = True) -> str:
+    """Lines on two axes, both logarithmic or both not."""
+    axes = _Axes([point for one in series for point in one.points], x_label, y_label, x_text, is_log)
     lines = "".join(
         f'<polyline class="line" style="stroke:var(--c{number % _COLORS})" points="'
         + " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in one.points)
@@ -104,8 +104,10 @@ def line_chart(series: Sequence[Series], x_label: str, y_label: str, x_text: "Te
     return _svg(axes.html() + lines, f"{y_label} against {x_label}") + _legend([one.name for one in series])
 
 
-def scatter(names: Sequence[str], points: Sequence[tuple[float, float]], marked: int, labels: "Labels") -> str:
-    """Points on two logarithmic axes, one of them in a ring."""
+def scatter(
+    names: Sequence[str], points: Sequence[tuple[float, float]], marked: int, labels: "Labels", mark: str = ""
+) -> str:
+    """Points on two logarithmic axes, one of them in a ring; ``mark`` says in the legend what the ring means."""
     axes = _Axes(points, labels.x, labels.y, labels.x_text)
     places = [(axes.x(x), axes.y(y)) for x, y in points]
     dots = "".join(
@@ -119,17 +121,24 @@ def scatter(names: Sequence[str], points: Sequence[tuple[float, float]], marked:
     x, y = points[marked]
     ring = f'<circle class="ring" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="9"/>'
     shown = [
-        f"{number + 1} {name}" + (" (recommended)" if number == marked else "") for number, name in enumerate(names)
+        f"{number + 1} {name}" + (f" ({mark})" if mark and number == marked else "")
+        for number, name in enumerate(names)
     ]
     return _svg(axes.html() + dots + ring, f"{labels.y} against {labels.x}") + _legend(shown)
 
 
 def _beside(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Where the numbers of points go: near them, and not on each other."""
+    """Where the numbers of points go: near them, and not on each other or on points."""
     taken: list[tuple[float, float]] = []
     for x, y in places:
         around = [(x + 7 + 15 * right, y - 5 - 11 * up) for right in range(8) for up in (0, 1, -1, 2, -2)]
-        free = (spot for spot in around if all(abs(spot[0] - a) >= 14 or abs(spot[1] - b) >= 11 for a, b in taken))
+        around += [(x - 20, y - 5), (x - 20, y + 15)]
+        free = (
+            spot
+            for spot in around
+            if all(abs(spot[0] - a) >= 14 or abs(spot[1] - b) >= 11 for a, b in taken)
+            and all(abs(spot[0] + 4 - a) >= 10 or abs(spot[1] - 4 - b) >= 10 for a, b in places)
+        )
         taken.append(next(free, around[0]))
     return taken
 
@@ -161,26 +170,28 @@ class Labels:
 
 
 class _Axes:
-    """Two logarithmic axes around some points."""
+    """Two axes around some points."""
 
-    def __init__(self, points: Sequence[tuple[float, float]], x_label: str, y_label: str, x_text: Text) -> None:
-        self._x_range, self._y_range = (_decades([point[axis] for point in points]) for axis in (0, 1))
+    def __init__(
+        self, points: Sequence[tuple[float, float]], x_label: str, y_label: str, x_text: Text, is_log: bool = True
+    ) -> None:
+        self._x, self._y = (_Scale([point[axis] for point in points], is_log) for axis in (0, 1))
         self._labels, self._x_text = (x_label, y_label), x_text
 
     def x(self, value: float) -> float:
-        return _LEFT + _share(value, self._x_range) * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + self._x.share(value) * (WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        return HEIGHT - _BOTTOM - _share(value, self._y_range) * (HEIGHT - _TOP - _BOTTOM)
+        return HEIGHT - _BOTTOM - self._y.share(value) * (HEIGHT - _TOP - _BOTTOM)
 
     def html(self) -> str:
         low, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
         parts = [f'<path class="axis" d="M{_LEFT},{_TOP}V{low}H{right}"/>']
-        for value in _ticks(self._x_range):
+        for value in self._x.ticks():
             at = self.x(value)
             parts.append(f'<path class="axis" d="M{at:.1f},{low}v4"/>')
             parts.append(f'<text x="{at:.1f}" y="{low + 15}" text-anchor="middle">{escape(self._x_text(value))}</text>')
-        for value in _ticks(self._y_range):
+        for value in self._y.ticks():
             at = self.y(value)
             parts.append(f'<path class="axis" d="M{_LEFT},{at:.1f}H{right}"/>')
             parts.append(f'<text x="{_LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{escape(Text()(value))}</text>')
@@ -192,27 +203,41 @@ class _Axes:
         return "".join(parts)
 
 
-def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """Where a logarithmic axis begins and ends, with some room."""
-    logs = [math.log10(max(value, 1e-12)) for value in values] or [0.0]
-    low, high = min(logs), max(logs)
-    room = max(0.05 * (high - low), 0.1)
-    return low - room, high + room
+class _Scale:
+    """An axis: where values lie between its ends, and its round numbers."""
 
+    def __init__(self, values: Sequence[float], is_log: bool) -> None:
+        self._is_log = is_log
+        places = [self._place(value) for value in values] or [0.0]
+        low, high = min(places), max(places)
+        room = max(0.05 * (high - low), 0.1 if is_log else 1e-9)
+        self._low, self._high = low - room, high + room
 
-def _share(value: float, bounds: tuple[float, float]) -> float:
-    return (math.log10(max(value, 1e-12)) - bounds[0]) / (bounds[1] - bounds[0])
+    def _place(self, value: float) -> float:
+        return math.log10(max(value, 1e-12)) if self._is_log else value
 
+    def share(self, value: float) -> float:
+        return (self._place(value) - self._low) / (self._high - self._low)
 
-def _ticks(bounds: tuple[float, float]) -> list[float]:
-    """Round numbers on an axis: few, but two at least."""
-    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
-        exponents = range(math.floor(bounds[0]), math.ceil(bounds[1]) + 1)
-        ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
-        ticks = [tick for tick in ticks if bounds[0] <= math.log10(tick) <= bounds[1]]
-        if len(ticks) >= 3:
-            return ticks[:: math.ceil(len(ticks) / 6)]
-    return ticks
+    def ticks(self) -> list[float]:
+        """Few, but two at least."""
+        return self._powers() if self._is_log else self._multiples()
+
+    def _powers(self) -> list[float]:
+        for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+            exponents = range(math.floor(self._low), math.ceil(self._high) + 1)
+            ticks = [step * 10.0**exponent for exponent in exponents for step in steps]
+            ticks = [tick for tick in ticks if self._low <= math.log10(tick) <= self._high]
+            if len(ticks) >= 3:
+                return ticks[:: math.ceil(len(ticks) / 6)]
+        return ticks
+
+    def _multiples(self) -> list[float]:
+        rough = (self._high - self._low) / 5
+        unit = 10.0 ** math.floor(math.log10(rough))
+        step = next(times * unit for times in (1, 2, 5, 10) if times * unit >= rough)
+        first, last = math.ceil(self._low / step), math.floor(self._high / step)
+        return [number * step for number in range(first, last + 1)]
 
 
 def heat_map(counts: Counts) -> str:

@@ -11,20 +11,21 @@ from corgi2.sizes import format_size
 
 _PATIENCE_SECONDS, _TICK_SECONDS = 2.0, 0.5
 LINE_SECONDS = 60.0
+BYTES = "B"
 
 
 class Bar:
-    """Bytes done, of how many, and, where there are any, groups."""
+    """Bytes done, or other units, of how many, and, where there are any, groups."""
 
-    def __init__(self, label: str, total_bytes: int, groups: int = 0) -> None:
-        self.label, self.total_bytes, self.groups = label, total_bytes, groups
-        self.bytes = self.steps = 0
+    def __init__(self, label: str, total: int, groups: int = 0, unit: str = BYTES) -> None:
+        self.label, self.total, self.groups, self.unit = label, total, groups, unit
+        self.done = self.steps = 0
         self._started = time.monotonic()
         self._lock = threading.Lock()
 
     def advance(self, count: int) -> None:
         with self._lock:
-            self.bytes += count
+            self.done += count
 
     def step(self) -> None:
         """A group more."""
@@ -38,14 +39,17 @@ class Bar:
     def line(self) -> str:
         """For a log."""
         seconds = max(1e-9, time.monotonic() - self._started)
-        left = (self.total_bytes - self.bytes) * seconds / max(1, self.bytes)
+        left = (self.total - self.done) * seconds / max(1, self.done)
         parts = [
-            f"{format_size(self.bytes)} of {format_size(self.total_bytes)}",
+            f"{self._text(self.done)} of {self._text(self.total)}",
             self.groups_text,
-            f"{format_size(int(self.bytes / seconds))}/s",
+            f"{self._text(int(self.done / seconds))}/s",
             f"about {_duration(left)} left",
         ]
         return f"corgi2: {self.label}: " + ", ".join(part for part in parts if part)
+
+    def _text(self, count: int) -> str:
+        return format_size(count) if self.unit == BYTES else f"{count:,} {self.unit}"
 
 
 def _duration(seconds: float) -> str:
@@ -54,9 +58,9 @@ def _duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress(label: str, total_bytes: int, groups: int = 0) -> Iterator[Bar]:
-    """A bar over bytes, which moves on by itself between two steps."""
-    bar, done = Bar(label, total_bytes, groups), threading.Event()
+def progress(label: str, total: int, groups: int = 0, unit: str = BYTES) -> Iterator[Bar]:
+    """A bar over bytes, or other units, which moves on by itself between two steps."""
+    bar, done = Bar(label, total, groups, unit), threading.Event()
     show = _draw if sys.stderr.isatty() else _log
     ticker = threading.Thread(target=show, args=(bar, done), daemon=True)
     ticker.start()
@@ -77,11 +81,11 @@ def _draw(bar: Bar, done: threading.Event) -> None:
         return
     from tqdm import tqdm
 
-    shown: Any = tqdm(total=bar.total_bytes, desc=bar.label, unit="B", unit_scale=True, leave=False)
+    shown: Any = tqdm(total=bar.total, desc=bar.label, unit=bar.unit, unit_scale=True, leave=False)
     shown.start_t -= _PATIENCE_SECONDS
     while True:
         shown.set_postfix_str(bar.groups_text, refresh=False)
-        shown.n = bar.bytes
+        shown.n = bar.done
         shown.refresh()
         if done.wait(_TICK_SECONDS):
             break

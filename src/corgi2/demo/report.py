@@ -1,0 +1,82 @@
+"""The demo's page: shards before and after, the curves, and accuracy against H."""
+
+from collections.abc import Sequence
+
+from corgi2.demo.digits import LAYOUT
+from corgi2.demo.race import EPOCHS, Result
+from corgi2.measure import Measurement
+from corgi2.page import Labels, Section, Series, Table, Text, heat_section, line_chart, page, scatter
+
+_HEAD = ["order", "accuracy", "± between seeds", "H", "H predicted", "requests"]
+
+
+def rows(results: Sequence[Result], predicted: dict[str, float]) -> tuple[list[str], list[list[str]]]:
+    """A head, and a row a way to train."""
+    return _HEAD, [
+        [
+            one.name,
+            f"{one.mean:.1f} %",
+            f"{one.deviation:.1f}",
+            f"{one.H:.2f}",
+            f"{predicted[one.name]:.2f}" if one.name in predicted else "",
+            f"{one.requests.total:,}",
+        ]
+        for one in results
+    ]
+
+
+def report(
+    lines: Sequence[str],
+    before: Measurement,
+    after: Measurement,
+    results: Sequence[Result],
+    predicted: dict[str, float],
+) -> str:
+    """All of it, as one page."""
+    table = Table(*rows(results, predicted), marked=[one.name for one in results].index("Corgi²"))
+    return page(
+        "corgi2 demo: handwritten digits, class by class",
+        lines,
+        [
+            *(_heat(name, measured) for name, measured in (("Before", before), ("After", after)) if measured.heat),
+            _curves(results),
+            _accuracy_and_h(results, table),
+        ],
+    )
+
+
+def _heat(name: str, measured: Measurement) -> Section:
+    heat = measured.heat
+    if heat is None:
+        raise ValueError("a heat map needs classes")
+    text = (
+        f"A row is a shard, a column a digit, dark where many of the shard's images show it. h_D = {measured.h_D:.3g} "
+        f"of at most {measured.block_records:.3g}."
+    )
+    return heat_section(f"{name}: what each shard holds", text, heat.classes, heat.blocks, heat.counts)
+
+
+def _curves(results: Sequence[Result]) -> Section:
+    series = [
+        Series(one.name, [(float(epoch), float(value)) for epoch, value in enumerate(one.curves.mean(axis=0), 1)])
+        for one in results
+    ]
+    seeds = len(results[0].curves)
+    text = (
+        f"The same network, from the same images. A buffer holds {LAYOUT.buffer} of {LAYOUT.blocks} shards; the mean "
+        f"of {seeds} seeds."
+    )
+    table = Table(
+        ["order", *(f"epoch {epoch}" for epoch in range(1, EPOCHS + 1))],
+        [[one.name, *(f"{y:.1f}" for _, y in one.points)] for one in series],
+    )
+    return Section("Accuracy, epoch by epoch", text, line_chart(series, "epoch", "accuracy, %", Text(), False), table)
+
+
+def _accuracy_and_h(results: Sequence[Result], table: Table) -> Section:
+    labels = Labels("H: how unlike each other the buffers are (1: a full shuffle)", "wrong answers, %", Text())
+    points = [(one.H, max(0.1, 100 - one.mean)) for one in results]
+    marked = [one.name for one in results].index("Corgi²")
+    picture = scatter([one.name for one in results], points, marked, labels)
+    text = "Down and to the left is better. Requests are those of a store, for all epochs."
+    return Section("What it costs, what it buys", text, picture, table)
