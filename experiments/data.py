@@ -6,6 +6,7 @@ is to be had.
 
 import gzip
 import io
+import json
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -68,11 +69,14 @@ def _body(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 def _har(source: Path, folder: Path) -> None:
     """A clip (one person, one activity) a shard."""
     with tarfile.open(source) as archive:
+        start = 0
         clips = sorted((member for member in archive if member.name.endswith(".csv")), key=lambda member: member.name)
         for number, member in enumerate(clips):
             table = csv.read_csv(io.BytesIO(_body(archive, member)))
             label = pa.array([member.name.split("/")[-2]] * len(table))
-            pq.write_table(table.append_column("label", label), folder / f"clip-{number:06d}.parquet")
+            table = _numbered(table.append_column("label", label), start)
+            pq.write_table(table, folder / f"clip-{number:06d}.parquet")
+            start += len(table)
 
 
 def _cifar10(source: Path, folder: Path) -> None:
@@ -106,9 +110,31 @@ def _flights(source: Path, folder: Path) -> None:
     _cut(table.append_column("label", late), 10_000, folder)
 
 
+def _imdb(source: Path, folder: Path) -> None:
+    """100 reviews of one kind a shard, as JSON lines."""
+    with tarfile.open(source) as archive:
+        found = sorted(
+            (parts[3], member.name, _body(archive, member).decode())
+            for member in archive
+            if len(parts := member.name.split("/")) == 5 and parts[2] != "test" and member.name.endswith(".txt")
+        )
+    for shard, start in enumerate(_starts(len(found), 100)):
+        lines = [
+            json.dumps({"row": row, "label": kind, "text": text}) + "\n"
+            for row, (kind, _, text) in enumerate(found[start : start + 100], start)
+        ]
+        (folder / f"part-{shard:06d}.jsonl").write_text("".join(lines))
+
+
 def _cut(table: pa.Table, rows: int, folder: Path) -> None:
+    table = _numbered(table, 0)
     for shard, start in enumerate(_starts(len(table), rows)):
         pq.write_table(table.slice(start, rows), folder / f"part-{shard:06d}.parquet")
+
+
+def _numbered(table: pa.Table, start: int) -> pa.Table:
+    """With the number of each row among all."""
+    return table.append_column("row", pa.array(np.arange(start, start + len(table))))
 
 
 def _starts(count: int, rows: int) -> Iterator[int]:
@@ -144,5 +170,12 @@ SETS = (
         "kinds of forest, as published",
         "label",
         _covtype,
+    ),
+    DataSet(
+        "imdb",
+        Origin("imdb/aclImdb-labelled.tar.xz", "https://ai.stanford.edu/~amaas/data/sentiment"),
+        "reviews of films, bad ones first",
+        "label",
+        _imdb,
     ),
 )

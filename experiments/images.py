@@ -5,17 +5,16 @@
 """
 
 import argparse
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from experiments.data import DEFAULT, SHARDS
-from experiments.examples import CIFAR10, FASHION_MNIST, TINY_IMAGENET, ImageSet
+from experiments.data import DEFAULT
+from experiments.examples import CIFAR10, FASHION_MNIST, TINY_IMAGENET, Images, ImageSet
+from experiments.runs import Run, once
 from experiments.training import Arm, train
 
-RUNS = SHARDS / "runs"
 PILE, RANDOM, EVEN = "CorgiPile", "Corgi², random picks", "Corgi², even picks"
 
 
@@ -29,6 +28,9 @@ class Protocol:
     seeds: int
     batch: int
     rate: float = 0.1
+
+    def train(self, images: Images, arm: Arm, seed: int) -> Run:
+        return train(images, self.images.name, arm, seed, self.epochs, self.batch, self.rate)
 
 
 CIFAR = [
@@ -61,49 +63,25 @@ PROTOCOLS = {
 }
 
 
-def run(name: str, data: Path, seeds: range) -> None:
+def run(name: str, data: Path, seeds: int) -> None:
     """Train what is missing, all arms of one seed before the next."""
     protocol = PROTOCOLS[name]
     images = protocol.images.load(data)
-    for seed in seeds:
+    for seed in range(seeds):
         for arm in protocol.arms:
-            file = RUNS / name / f"{arm.name}, seed {seed}.json"
-            claim = file.with_suffix(".running")
-            if file.exists():
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if not _claimed(claim):
-                continue
-            try:
-                found = train(images, protocol.images.name, arm, seed, protocol.epochs, protocol.batch, protocol.rate)
-                claim.write_text(json.dumps(found, indent=1))
-                claim.rename(file)
-            finally:
-                claim.unlink(missing_ok=True)
-            print(f"{name}, {arm.name}, seed {seed}: {found['accuracy']:.2f} %, H {found['H_labels']:.3g}", flush=True)
+            found = once(name, f"{arm.name}, seed {seed}", partial(protocol.train, images, arm, seed))
+            if found is not None:
+                shown = f"{found['accuracy']:.2f} %, H {found['H_labels']:.3g}"
+                print(f"{name}, {arm.name}, seed {seed}: {shown}", flush=True)
 
 
-def _claimed(claim: Path) -> bool:
-    """Whether this run is ours: nobody who is alive has it."""
-    try:
-        with claim.open("x") as file:
-            file.write(str(os.getpid()))
-        return True
-    except FileExistsError:
-        owner = claim.read_text()
-        if owner.isdigit() and Path(f"/proc/{owner}").exists():
-            return False
-        claim.unlink(missing_ok=True)
-        return _claimed(claim)
-
-
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name", choices=PROTOCOLS)
     parser.add_argument("--data", type=Path, default=DEFAULT, help="the folder with the data sets")
     parser.add_argument("--seeds", type=int, help="how many; as the protocol says, if it is not given")
-    asked = parser.parse_args()
-    run(asked.name, asked.data, range(asked.seeds or PROTOCOLS[asked.name].seeds))
+    asked = parser.parse_args(arguments)
+    run(asked.name, asked.data, asked.seeds or PROTOCOLS[asked.name].seeds)
 
 
 if __name__ == "__main__":

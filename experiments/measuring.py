@@ -45,11 +45,11 @@ def _after(shards: Path, label: str, n: int, passes: int, seed: int) -> float:
         shutil.rmtree(place)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DEFAULT, help="the folder with the data sets")
     parser.add_argument("--seeds", type=int, default=10)
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     print("| data | what | N | b | h_D | n | one pass, predicted | measured | two passes, predicted | measured |")
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
     for data in SETS:

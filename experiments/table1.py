@@ -1,0 +1,128 @@
+"""Table 1: requests of every method, counted at the store, against the formulas.
+
+``python -m experiments.table1``
+
+Shards are written and read in a folder; what is counted are requests for shards. The plan, one marker a group and the
+index come on top (docs/shuffle.md).
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import corgi2
+from corgi2 import theory
+from corgi2.source import find_source
+from corgi2.stores.local import LocalStore
+from experiments.examples import made_up, write_shards
+from experiments.results import FOLDER, publish
+
+BLOCKS, EXAMPLES, BUFFER, EPOCHS = 40, 25, 5, 3
+
+
+@dataclass(slots=True)
+class Count:
+    requests: int = 0
+
+
+@contextmanager
+def counted() -> Iterator[Count]:
+    """Requests for shards of local stores."""
+    count, readinto, publish_ = Count(), LocalStore.readinto, LocalStore.publish
+
+    def reading(store: LocalStore, path: str, start: int, buffer: memoryview) -> None:
+        count.requests += path.endswith(".tar")
+        readinto(store, path, start, buffer)
+
+    def publishing(store: LocalStore, path: str, pieces: Any) -> Any:
+        count.requests += path.endswith(".tar")
+        return publish_(store, path, pieces)
+
+    patched: Any = LocalStore
+    patched.readinto, patched.publish = reading, publishing
+    try:
+        yield count
+    finally:
+        patched.readinto, patched.publish = readinto, publish_
+
+
+def _train(folder: Path) -> int:
+    corgi2.Loader(folder, buffer_blocks=BUFFER)  # the index is made once
+    with counted() as count:
+        for epoch in range(EPOCHS):
+            given = sum(1 for _ in corgi2.Loader(folder, buffer_blocks=BUFFER, epoch=epoch))
+            if given != BLOCKS * EXAMPLES:
+                raise ValueError(f"an epoch gave {given} examples")
+    return count.requests
+
+
+def _mix(source: Path, target: Path, passes: int) -> int:
+    with counted() as count:
+        corgi2.shuffle(source, target, buffer="1GB", buffer_blocks=BUFFER, passes=passes)
+    return count.requests
+
+
+def _access(folder: Path, target: Path | None = None) -> int:
+    """Every example alone: what lies between two offsets; and all of them written as shards, if there is a target."""
+    source = find_source(folder)
+    with counted() as count:
+        for number, entry in enumerate(source.entries):
+            each, shard = entry.size // EXAMPLES, bytearray(entry.size)
+            for record in range(EXAMPLES):
+                source.shard(number).readinto(record * each, memoryview(shard)[record * each : (record + 1) * each])
+            if target is not None:
+                LocalStore(str(target)).publish(entry.path, [bytes(shard)])
+    return count.requests
+
+
+def rows() -> list[dict[str, Any]]:
+    total = BLOCKS * EXAMPLES
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place)
+        source = root / "in"
+        write_shards(made_up(10, total // 10, (1, 4, 4)), source, EXAMPLES)
+        online = _train(source)
+        found = [
+            (
+                "random access",
+                0,
+                sum(_access(source) for _ in range(EPOCHS)),
+                theory.requests_random_access(total, EPOCHS),
+            ),
+            (
+                "shuffle once",
+                _access(source, root / "once"),
+                online,
+                theory.requests_shuffle_once(total, BLOCKS, EPOCHS),
+            ),
+            ("CorgiPile", 0, online, theory.requests_corgipile(BLOCKS, EPOCHS)),
+        ]
+        for passes in (1, 2):
+            target = root / f"mixed-{passes}"
+            offline = _mix(source, target, passes)
+            expected = theory.requests_corgi2(BLOCKS, BLOCKS, EPOCHS, passes)
+            found.append((f"Corgi², {'1 pass' if passes == 1 else '2 passes'}", offline, _train(target), expected))
+    return [
+        {
+            "method": name,
+            "offline": {"counted": offline, "formula": expected.offline},
+            "online": {"counted": reads, "formula": expected.online},
+        }
+        for name, offline, reads, expected in found
+    ]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    asked = parser.parse_args(arguments)
+    numbers = {"blocks": BLOCKS, "examples": EXAMPLES, "buffer": BUFFER, "epochs": EPOCHS, "rows": rows()}
+    publish("table1", "python -m experiments.table1", numbers, folder=asked.out)
+
+
+if __name__ == "__main__":
+    main()
