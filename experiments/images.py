@@ -16,6 +16,7 @@ from experiments.runs import Run, once
 from experiments.training import Arm, train
 
 PILE, RANDOM, EVEN = "CorgiPile", "Corgi², random picks", "Corgi², even picks"
+TWICE = "Corgi², 2 passes, even picks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def _four(b: int, n: int) -> list[Arm]:
 
 PROTOCOLS = {
     "cifar10": Protocol(CIFAR10, CIFAR, epochs=8, seeds=8, batch=125),
-    "tiny-imagenet": Protocol(TINY_IMAGENET, _four(100, 10), epochs=10, seeds=5, batch=250),
+    "tiny-imagenet": Protocol(TINY_IMAGENET, [*_four(100, 10), Arm(TWICE, 100, 10)], epochs=10, seeds=5, batch=250),
     "fashion-mnist": Protocol(FASHION_MNIST, _four(60, 10), epochs=6, seeds=5, batch=125),
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from corgi2.process import is_alive
 from experiments.data import SHARDS
 
 RUNS = SHARDS / "runs"
@@ -41,17 +42,7 @@ def _claimed(claim: Path) -> bool:
         return True
     except FileExistsError:
         owner = claim.read_text()
-        if owner.isdigit() and _lives(int(owner)):
+        if owner.isdigit() and is_alive(int(owner)):
             return False
         claim.unlink(missing_ok=True)
         return _claimed(claim)
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

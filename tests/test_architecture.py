@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "shard": {"errors"},
     "block": set(),
     "digest": {"block"},
-    "formats": {"block", "errors", "shard"},
+    "formats": {"block", "errors", "process", "shard"},
     "stores": {"errors", "process", "shard"},
     "source": {"errors", "formats", "stores"},
     "index": {"block", "errors", "progress", "shard", "source", "stores"},

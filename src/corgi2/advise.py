@@ -1,5 +1,6 @@
 """Which way of shuffling to take, and why."""
 
+import shlex
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,7 +57,7 @@ class Advice:
         if name in ("shuffle once", "sequential"):
             return []
         picks = "random" if "random" in name else "even"
-        place = "DST" if self.recommended.command else self.shape.url
+        place = shlex.split(self.recommended.command)[3] if self.recommended.command else self.shape.url
         return [f'then train from CorgiDataset("{place}", buffer="{buffer}", picks="{picks}"); even is the default']
 
     def rows(self) -> tuple[list[str], list[list[str]]]:

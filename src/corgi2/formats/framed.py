@@ -7,6 +7,7 @@ out bit for bit, and the gathered bytes are the body of a shard. Nothing is pars
 Memory: a scan holds one part of the shard (64 MB), or the largest record if that is larger.
 """
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from corgi2.block import (
 )
 from corgi2.errors import ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
+from corgi2.process import processors
 from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile, Writing
 
 Bytes = npt.NDArray[np.uint8]
@@ -203,7 +205,8 @@ class FramedFormat:
             placed = [self._decompress(piece, arena) for piece in pieces]
         else:
             starts = [arena.claim(piece.length + len(self.framing.terminator)) for piece in pieces]
-            placed = list(mapper(lambda at: self._fetch(at[0], at[1], arena), zip(pieces, starts, strict=True)))
+            gate = threading.Semaphore(processors())
+            placed = list(mapper(lambda at: self._fetch(at[0], at[1], arena, gate), zip(pieces, starts, strict=True)))
         return _group(placed, arena)
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str = "") -> Writing:  # noqa: ARG002
@@ -245,12 +248,14 @@ class FramedFormat:
         data = record_bytes(group.table)
         return self.framing.decoder(data, offsets[rows] - offsets[0], offsets[rows + 1] - offsets[0], url)
 
-    def _fetch(self, piece: Piece, start: int, arena: Arena) -> "_Placed":
+    def _fetch(self, piece: Piece, start: int, arena: Arena, gate: threading.Semaphore) -> "_Placed":
+        """Many threads wait for a store; those that work beyond the gate are no more than can."""
         view = arena.view(start, piece.length)
         piece.file.readinto(piece.start, view)
-        if piece.checksum:
-            piece.check(Checksum.of(view))
-        return self._place(piece, start, piece.length, arena, known=bool(piece.checksum))
+        with gate:
+            if piece.checksum:
+                piece.check(Checksum.of(view))
+            return self._place(piece, start, piece.length, arena, known=bool(piece.checksum))
 
     def _decompress(self, piece: Piece, arena: Arena) -> "_Placed":
         if not piece.is_whole:
