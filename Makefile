@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 # torch comes first and pinned: other packages' ranges would fetch a build with gigabytes of CUDA.
 TORCH := torch==2.13.0
 
-.PHONY: help install demo test quick check format bench bench-peers fuzz clean
+.PHONY: help install demo test quick check format bench bench-peers experiments fuzz clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -41,6 +41,13 @@ bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one 
 
 bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their own; installs gigabytes.
 	$(BIN)/python -m benchmarks.peers
+
+experiments: $(VENV)/test.done  ## Train and draw everything in docs/results.md; hours, goes on where it was cut off.
+	for name in figure1 theorem1 table1 theorem2 figure5; do $(BIN)/python -m experiments.$$name || exit 1; done
+	for name in cifar10 fashion-mnist tiny-imagenet; do $(BIN)/python -m experiments.images $$name || exit 1; done
+	for name in har flights covtype imdb; do OMP_NUM_THREADS=1 $(BIN)/python -m experiments.tables $$name || exit 1; done
+	$(BIN)/python -m experiments.show
+	$(BIN)/python -m experiments.document
 
 fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers.
 	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)

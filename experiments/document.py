@@ -82,12 +82,31 @@ def _figure5(found: Any) -> str:
     return _table(["buffer", "b", "n", *(f"{method}, H: %" for method in methods)], rows)
 
 
+_GLANCE = ("CorgiPile", "Corgi², random picks", "Corgi², even picks", "Corgi², 2 passes, even picks")
+
+
+def _glance(found: Any) -> str:
+    """By data set and shape: how far each method is from a full shuffle, and what the tests say of it."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for name, arms in found["rows"].items():
+        for row in arms:
+            match = re.fullmatch(r"(.*) (\(\d+, \d+\))", row["arm"])
+            if match and match[1] in _GLANCE:
+                cell = f"{row['apart']:+.1f} ({row['verdict']}; H {row['H_labels']:.2g})"
+                rows.setdefault((name, match[2]), {})[match[1]] = cell
+    return _table(
+        ["data", "(b, n)", *_GLANCE],
+        [[*shape, *(cells.get(method, "") for method in _GLANCE)] for shape, cells in sorted(rows.items())],
+    )
+
+
 def _machine(found: Any) -> str:
     size = found["machine"]
     return f"{size['processors']} processors, {size['memory_gb']} GB"
 
 
 TABLES: dict[str, Callable[[Any], str]] = {
+    "accuracy-against-h": _glance,
     "figure1": _figure1,
     "theorem1": _theorem1,
     "table1": _table1,

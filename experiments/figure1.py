@@ -7,15 +7,12 @@
 a full shuffle, more the more an example's place says about its time.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 from matplotlib.figure import Figure
 
 from corgi2.orders import ORDERS, Layout
 from corgi2.plan import Indices
-from experiments.results import COLORS, FOLDER, publish
+from experiments.results import COLORS, parser, publish
 
 LAYOUT = Layout(blocks=50, examples=20, buffer=5)
 EPOCH, CELLS, COLUMNS = 1, 10, 5
@@ -54,10 +51,8 @@ def draw(found: dict[str, float]) -> Figure:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    asked = parser.parse_args(arguments)
+    asks = parser(__doc__, 200)
+    asked = asks.parse_args(arguments)
     found = measure(asked.seeds)
     numbers = {"blocks": LAYOUT.blocks, "examples": LAYOUT.examples, "buffer": LAYOUT.buffer, "epoch": EPOCH}
     publish(

@@ -7,7 +7,6 @@ labels (points). Accuracy is that of softmax regression after three epochs, the 
 those of the command and the loader (tests/test_orders.py). Requests fall as blocks grow: m/b an epoch.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from corgi2.plan import Indices
 from corgi2.theory import Blocks
 from experiments.data import DEFAULT
 from experiments.examples import FASHION_MNIST, Images
-from experiments.results import FOLDER, publish, style
+from experiments.results import parser, publish, style
 
 SHAPES = {0.0025: ((5, 30), (15, 10), (30, 5), (75, 2)), 0.01: ((5, 120), (20, 30), (60, 10), (120, 5), (300, 2))}
 """By the buffer's share of all examples: (b, n)."""
@@ -121,11 +120,9 @@ def draw(found: list[dict[str, Any]]) -> Figure:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=DEFAULT, help="the folder with the data sets")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    asked = parser.parse_args(arguments)
+    asks = parser(__doc__, SEEDS)
+    asks.add_argument("--data", type=Path, default=DEFAULT, help="the folder with the data sets")
+    asked = asks.parse_args(arguments)
     found = compare(FASHION_MNIST.load(asked.data), SHAPES, asked.seeds)
     command = f"python -m experiments.figure5 --seeds {asked.seeds}"
     publish("figure5", command, {"seeds": asked.seeds, "points": found}, lambda: draw(found), asked.out)

@@ -1,5 +1,6 @@
 """A result: its numbers as JSON and its picture as SVG, side by side, with the command that made them in both."""
 
+import argparse
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -18,6 +19,15 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "h", "p", "d")
 def style(number: int) -> dict[str, Any]:
     """Of one line among many: no two share both colour and marker."""
     return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
+def parser(about: str | None, seeds: int | None = None) -> argparse.ArgumentParser:
+    """What most experiments may be asked: how many seeds, and where the results go."""
+    asked = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--out", type=Path, default=FOLDER, help="where the results go  [default: docs/results]")
+    if seeds is not None:
+        asked.add_argument("--seeds", type=int, default=seeds, help=f"how many  [default: {seeds}]")
+    return asked
 
 
 def machine() -> dict[str, Any]:

@@ -4,7 +4,6 @@
 from what was published.
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import images, tables
-from experiments.results import FOLDER, publish, style
+from experiments.results import parser, publish, style
 from experiments.runs import Run, kept
 from experiments.significance import difference, equivalence, holm, verdict
 
@@ -220,10 +219,9 @@ def _rounded(value: Any) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, help="a folder of published results; else the runs here")
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    asked = parser.parse_args(arguments)
+    asks = parser(__doc__)
+    asks.add_argument("--from", dest="source", type=Path, help="a folder of published results; else the runs here")
+    asked = asks.parse_args(arguments)
     pictures: dict[str, list[Row]] = {}
     for name in images.PROTOCOLS:
         runs = [_lean(run) for run in _runs(name, asked.source)]

@@ -6,7 +6,6 @@ Shards are written and read in a folder; what is counted are requests for shards
 index come on top (docs/shuffle.md).
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from corgi2 import theory
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore
 from experiments.examples import made_up, write_shards
-from experiments.results import FOLDER, publish
+from experiments.results import parser, publish
 
 BLOCKS, EXAMPLES, BUFFER, EPOCHS = 40, 25, 5, 3
 
@@ -117,9 +116,8 @@ def rows() -> list[dict[str, Any]]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    asked = parser.parse_args(arguments)
+    asks = parser(__doc__)
+    asked = asks.parse_args(arguments)
     numbers = {"blocks": BLOCKS, "examples": EXAMPLES, "buffer": BUFFER, "epochs": EPOCHS, "rows": rows()}
     publish("table1", "python -m experiments.table1", numbers, folder=asked.out)
 

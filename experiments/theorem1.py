@@ -6,10 +6,8 @@ Every point is one data set of N blocks of b examples, of which a share is of th
 mean of many seeds, with its standard error. The orders are those of the command and the loader (tests/test_orders.py).
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from corgi2 import orders, theory
 from corgi2.orders import Layout, Stored
 from corgi2.plan import Indices
 from corgi2.theory import Blocks
-from experiments.results import FOLDER, publish, style
+from experiments.results import parser, publish, style
 
 LAYOUTS = (Layout(64, 16, 8), Layout(100, 20, 10), Layout(240, 10, 12), Layout(256, 32, 16), Layout(400, 8, 10))
 OWN = (1.0, 0.6, 0.3)
@@ -132,10 +130,8 @@ def draw(found: list[dict[str, Any]]) -> Figure:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    asked = parser.parse_args(arguments)
+    asks = parser(__doc__, 200)
+    asked = asks.parse_args(arguments)
     found = compare(asked.seeds)
     command = f"python -m experiments.theorem1 --seeds {asked.seeds}"
     publish("theorem1", command, {"seeds": asked.seeds, "points": found}, lambda: draw(found), asked.out)

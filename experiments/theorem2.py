@@ -10,9 +10,7 @@ against the ratio of their leading terms, which is that of H: once with every bu
 has it, and once in epochs, as everybody trains.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,7 @@ from corgi2 import theory
 from corgi2.orders import Layout, as_stored, offline, online, random_access
 from corgi2.plan import Indices
 from corgi2.theory import Blocks
-from experiments.results import FOLDER, publish, style
+from experiments.results import parser, publish, style
 
 LAYOUTS = (Layout(64, 16, 8), Layout(100, 8, 10), Layout(120, 12, 6))
 SPREADS = (4.0, 1.0, 0.3)
@@ -135,11 +133,9 @@ def draw(found: list[dict[str, Any]]) -> Figure:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--buffers", type=int, default=BUFFERS)
-    parser.add_argument("--out", type=Path, default=FOLDER)
-    asked = parser.parse_args(arguments)
+    asks = parser(__doc__, SEEDS)
+    asks.add_argument("--buffers", type=int, default=BUFFERS)
+    asked = asks.parse_args(arguments)
     found = compare(asked.seeds, asked.buffers)
     command = f"python -m experiments.theorem2 --seeds {asked.seeds} --buffers {asked.buffers}"
     publish("theorem2", command, {"seeds": asked.seeds, "points": found}, lambda: draw(found), asked.out)

@@ -130,7 +130,9 @@ def _stacked(names: list[Bytes]) -> Bytes:
 def _terminated(names: Bytes) -> Bytes:
     """Zero whatever follows a name's first zero, and cut the columns that no name reaches."""
     names = np.ascontiguousarray(_cut_columns(names))
-    names[np.logical_or.accumulate(names == 0, axis=1)] = 0
+    filled = names != 0
+    if (filled[:, 1:] > filled[:, :-1]).any():
+        names[~np.logical_and.accumulate(filled, axis=1)] = 0
     return _cut_columns(names)
 
 
@@ -162,7 +164,7 @@ def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
     """The headers, from the first on; the offset behind the last member, and whether an end mark lies there."""
     grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
     at = np.flatnonzero(grid[:, _MAGIC.start] == ord("u"))
-    at = at[(grid[at, _MAGIC.start : _MAGIC.start + 5] == np.frombuffer(b"ustar", np.uint8)).all(axis=1)]
+    at = at[grid[:, _MAGIC.start : _MAGIC.start + 5][at].view("S5").ravel() == b"ustar"]
     kind = grid[at, _KIND]
     size = np.where(_WITHOUT_BODY[kind], 0, _numbers(grid[:, _SIZE][at]))
     size = _pax_sizes(data, Headers(at * UNIT, kind, size))
@@ -223,7 +225,8 @@ def _numbers(fields: Bytes) -> Indices:
     digit = (fields & 0xF8) == ord("0")
     usual = fields.shape[1] - 1  # digits, then a zero or a space
     if digit[:, :usual].all() and ((fields[:, usual:] == 0) | (fields[:, usual:] == ord(" "))).all():
-        return (fields[:, :usual] & 7).astype(np.int64) @ (1 << 3 * np.arange(usual - 1, -1, -1))
+        # at most 36 bits, which a float keeps exactly, and sums several times as fast
+        return ((fields[:, :usual] & 7).astype(np.float64) @ 8.0 ** np.arange(usual - 1, -1, -1)).astype(np.int64)
     value = np.zeros(len(fields), np.int64)
     for column in range(fields.shape[1]):
         value = np.where(digit[:, column], value * 8 + (fields[:, column] & 7), value)
