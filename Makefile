@@ -42,10 +42,12 @@ bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one 
 bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their own; installs gigabytes.
 	$(BIN)/python -m benchmarks.peers
 
-experiments: $(VENV)/test.done  ## Train and draw everything in docs/results.md; hours, goes on where it was cut off.
-	for name in figure1 theorem1 table1 theorem2 figure5; do $(BIN)/python -m experiments.$$name || exit 1; done
-	for name in cifar10 fashion-mnist tiny-imagenet; do $(BIN)/python -m experiments.images $$name || exit 1; done
-	for name in har flights covtype imdb; do OMP_NUM_THREADS=1 $(BIN)/python -m experiments.tables $$name || exit 1; done
+experiments: export OMP_NUM_THREADS = 1
+experiments: $(VENV)/test.done  ## Train and draw everything in docs/results.md; hours, goes on where cut off. DATA='--data FOLDER'
+	for name in figure1 theorem1 table1 theorem2; do $(BIN)/python -m experiments.$$name || exit 1; done
+	$(BIN)/python -m experiments.figure5 $(DATA)
+	for name in cifar10 fashion-mnist tiny-imagenet; do $(BIN)/python -m experiments.images $$name $(DATA) || exit 1; done
+	for name in har flights covtype imdb; do $(BIN)/python -m experiments.tables $$name $(DATA) || exit 1; done
 	$(BIN)/python -m experiments.show
 	$(BIN)/python -m experiments.document
 
@@ -53,7 +55,8 @@ fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers
 	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)
 
 clean:  ## Remove what the targets made.
-	rm -rf $(VENV) .demo .bench .data
+	rm -rf $(VENV) .demo .bench
+	test ! -d .data || find .data -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf {} +  # runs took hours
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

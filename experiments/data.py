@@ -7,9 +7,10 @@ is to be had.
 import gzip
 import io
 import json
-import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,19 @@ class Origin:
         return source
 
 
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """A folder that appears when all of it is there; several processes may try."""
+    folder.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        partial = Path(place) / folder.name
+        partial.mkdir()
+        make(partial)
+        if not folder.exists():
+            with suppress(OSError):  # another process was faster, by a hair
+                partial.rename(folder)
+    return folder
+
+
 @dataclass(frozen=True, slots=True)
 class DataSet:
     """A data set: where it comes from, and how it becomes shards."""
@@ -53,12 +67,7 @@ class DataSet:
         if folder.exists():
             return folder
         source = self.origin.find(self.name, data)
-        partial = folder.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        self.make(source, partial)
-        partial.rename(folder)
-        return folder
+        return make_once(folder, lambda place: self.make(source, place))
 
 
 def _body(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -141,6 +150,7 @@ def _starts(count: int, rows: int) -> Iterator[int]:
     yield from np.arange(0, count, rows).tolist()
 
 
+CIFAR10 = Origin("cifar10-jpeg/cifar10-jpeg.tar.xz", "https://www.cs.toronto.edu/~kriz/cifar.html (as JPEG)")
 _UCI = "https://archive.ics.uci.edu"
 SETS = (
     DataSet(
@@ -152,7 +162,7 @@ SETS = (
     ),
     DataSet(
         "cifar10",
-        Origin("cifar10-jpeg/cifar10-jpeg.tar.xz", "https://www.cs.toronto.edu/~kriz/cifar.html (as JPEG)"),
+        CIFAR10,
         "images, class by class",
         "cls",
         _cifar10,

@@ -77,9 +77,9 @@ def _figure5(found: Any) -> str:
                 for point in found["points"]
                 if (point["buffer"], point["b"], point["method"]) == (share, b, method)
             )
-            cells.append(f"{point['H']:.3g}: {point['accuracy']:.2f}")
+            cells.append(f"{point['H']:.3g}: {point['accuracy']:.2f} ± {point['deviation']:.2f}")
         rows.append(cells)
-    return _table(["buffer", "b", "n", *(f"{method}, H: %" for method in methods)], rows)
+    return _table(["buffer", "b", "n", *(f"{method}, H: % ± sd" for method in methods)], rows)
 
 
 _GLANCE = ("CorgiPile", "Corgi², random picks", "Corgi², even picks", "Corgi², 2 passes, even picks")
@@ -120,7 +120,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
 
 
 def filled(text: str, folder: Path) -> str:
-    """The page with the tables of what a folder has."""
+    """The page with the tables of a folder, which has all of them."""
     for name, table in TABLES.items():
         found = json.loads((folder / f"{name}.json").read_text())
         seeds = f"; {found['seeds']} seeds" if "seeds" in found else ""

@@ -6,6 +6,7 @@ Decoded once, and kept in ``.data``. A record of a shard is an example's number 
 import gzip
 import io
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from experiments import data
 from experiments.data import SHARDS, Origin
 
 Pixels = npt.NDArray[np.uint8]
@@ -47,9 +49,9 @@ class ImageSet:
         if not kept.exists():
             images = _by_class(self.read(self.origin.find(self.name, data)))
             kept.parent.mkdir(exist_ok=True)
-            partial = kept.with_suffix(".partial.npz")
-            np.savez(partial, x=images.x, y=images.y, test_x=images.test_x, test_y=images.test_y)
-            partial.rename(kept)
+            with tempfile.NamedTemporaryFile(dir=kept.parent, suffix=".npz", delete=False) as partial:
+                np.savez(partial, x=images.x, y=images.y, test_x=images.test_x, test_y=images.test_y)
+            Path(partial.name).replace(kept)
         with np.load(kept) as arrays:
             return Images(arrays["x"], arrays["y"], arrays["test_x"], arrays["test_y"])
 
@@ -68,7 +70,7 @@ def made_up(classes: int, each: int, shape: tuple[int, int, int], seed: int = 0)
 
 def write_shards(images: Images, folder: Path, each: int) -> None:
     """Examples in their order, so many a shard."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for shard, start in enumerate(range(0, len(images.y), each)):
         with tarfile.open(folder / f"train-{shard:06d}.tar", "w", format=tarfile.USTAR_FORMAT) as out:
             for number in range(start, min(start + each, len(images.y))):
@@ -138,11 +140,7 @@ def _fashion_mnist(folder: Path) -> Images:
     return Images(*part("train"), *part("t10k"))
 
 
-CIFAR10 = ImageSet(
-    "cifar10-pixels",
-    Origin("cifar10-jpeg/cifar10-jpeg.tar.xz", "https://www.cs.toronto.edu/~kriz/cifar.html (as JPEG)"),
-    _cifar10,
-)
+CIFAR10 = ImageSet("cifar10-pixels", data.CIFAR10, _cifar10)
 TINY_IMAGENET = ImageSet(
     "tiny-imagenet-pixels",
     Origin("tinyimagenet32-jpeg/tinyimagenet32.tar.xz", "https://www.image-net.org (Tiny ImageNet, at 32 × 32)"),

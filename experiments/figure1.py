@@ -19,11 +19,11 @@ EPOCH, CELLS, COLUMNS = 1, 10, 5
 
 
 def uniformity(order: Indices, total: int) -> float:
-    """χ² over its degrees of freedom."""
+    """χ² of independence over its degrees of freedom: that some are used more often than others does not count."""
     when = np.arange(len(order)) * CELLS // len(order)
     where = order * CELLS // total
-    counts = np.bincount(when * CELLS + where, minlength=CELLS**2)
-    expected = len(order) / CELLS**2
+    counts = np.bincount(when * CELLS + where, minlength=CELLS**2).reshape(CELLS, CELLS)
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / len(order)
     return float(((counts - expected) ** 2 / expected).sum() / (CELLS - 1) ** 2)
 
 

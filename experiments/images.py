@@ -30,6 +30,11 @@ class Protocol:
     batch: int
     rate: float = 0.1
 
+    @property
+    def key(self) -> str:
+        """What its runs have in common."""
+        return f"{self.images.name}, {self.epochs} epochs, batch {self.batch}, rate {self.rate:g}"
+
     def train(self, images: Images, arm: Arm, seed: int) -> Run:
         return train(images, self.images.name, arm, seed, self.epochs, self.batch, self.rate)
 
@@ -70,7 +75,7 @@ def run(name: str, data: Path, seeds: int) -> None:
     images = protocol.images.load(data)
     for seed in range(seeds):
         for arm in protocol.arms:
-            found = once(name, f"{arm.name}, seed {seed}", partial(protocol.train, images, arm, seed))
+            found = once(protocol.key, f"{arm.name}, seed {seed}", partial(protocol.train, images, arm, seed))
             if found is not None:
                 shown = f"{found['accuracy']:.2f} %, H {found['H_labels']:.3g}"
                 print(f"{name}, {arm.name}, seed {seed}: {shown}", flush=True)

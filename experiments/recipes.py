@@ -2,14 +2,18 @@
 
 SHARDS and TEST are WebDataset tars, an image (jpg, jpeg or png) and its class as a number (cls) a sample:
 
-    python -m experiments.recipes cifar100 cifar100-train --test cifar100-test --buffer 2MB           CorgiPile
-    corgi2 shuffle cifar100-train cifar100-mixed --buffer 1MB
-    python -m experiments.recipes cifar100 cifar100-mixed --test cifar100-test --buffer 2MB           Corgi²
-    python -m experiments.recipes cifar100 cifar100-train --test cifar100-test --buffer 4GB           a full shuffle
+    python -m experiments.recipes cifar100 train --test test --buffer 4MB --workers 2 --keep pile       CorgiPile
+    corgi2 shuffle train mixed --buffer 2MB
+    python -m experiments.recipes cifar100 mixed --test test --buffer 4MB --workers 2 --keep corgi2     Corgi²
+    python -m experiments.recipes cifar100 train --test test --buffer 4GB --workers 2 --keep full       a full shuffle
 
-A buffer of so many bytes is a rank's, two halves and all its workers together. `torchrun --nproc-per-node 8 -m
-experiments.recipes …` trains on several GPUs; the batch is that of all of them. It goes on after the last epoch that it
-finished, kept in --keep.
+    corgi2 shuffle s3://bucket/imagenet s3://bucket/imagenet-mixed --buffer 3GB                         2 % of 147 GB
+    torchrun --nproc-per-node 8 -m experiments.recipes imagenet s3://bucket/imagenet-mixed \\
+        --test s3://bucket/imagenet-val --buffer 750MB --workers 4 --keep corgi2
+
+A buffer of so many bytes is a rank's, two halves and all its workers together; a half of a worker's share holds at
+least one shard, so that small buffers need small shards: here 50 images of CIFAR-100. The batch is that of all ranks.
+It goes on after the last epoch that it finished, kept in --keep.
 """
 
 import argparse
@@ -60,12 +64,18 @@ RECIPES = {
 _MEAN, _SCALE = (np.array(values, np.float32) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
 
 
-def decode(sample: Mapping[str, Any], prepare: Prepare) -> tuple[torch.Tensor, int]:
-    """A sample of a tar, as a network takes it."""
-    body = next(sample[part] for part in ("jpg", "jpeg", "png") if part in sample)
+def decode(batch: Mapping[str, Any], prepare: Prepare) -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of a tar, as a network takes it."""
+    bodies = next(batch[part] for part in ("jpg", "jpeg", "png") if part in batch)
+    return torch.stack([_pixels(body, prepare) for body in bodies]), torch.tensor(
+        [int(label) for label in batch["cls"]]
+    )
+
+
+def _pixels(body: bytes, prepare: Prepare) -> torch.Tensor:
     with Image.open(io.BytesIO(body)) as image:
         pixels = np.asarray(prepare(image.convert("RGB")), np.float32) / 255
-    return torch.from_numpy(((pixels - _MEAN) / _SCALE).transpose(2, 0, 1).copy()), int(sample["cls"])
+    return torch.from_numpy(((pixels - _MEAN) / _SCALE).transpose(2, 0, 1).copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +99,12 @@ def run(recipe: Recipe, asked: Asked) -> list[dict[str, float]]:
     torch.manual_seed(asked.seed)
     epochs, batch = asked.epochs or recipe.epochs, (asked.batch or recipe.batch) // ranks
     model: nn.Module = recipe.model(recipe.classes).to(device)
+    vary = partial(decode, prepare=recipe.vary)
     data = CorgiDataset(
-        asked.shards, buffer=asked.buffer, seed=asked.seed, transform=partial(decode, prepare=recipe.vary)
+        asked.shards, buffer=asked.buffer, batch_size=batch, drop_last=True, seed=asked.seed, transform=vary
     )
-    loader = DataLoader(data, batch_size=batch, num_workers=asked.workers, drop_last=True)
-    steps = len(data) // batch
+    loader = DataLoader(data, batch_size=None, num_workers=asked.workers)
+    steps = len(data)
     optimizer = torch.optim.SGD(model.parameters(), recipe.rate, recipe.momentum, weight_decay=recipe.decay)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps)
     kept, told = asked.keep / "state.pt", []
@@ -103,10 +114,13 @@ def run(recipe: Recipe, asked: Asked) -> list[dict[str, float]]:
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
         told = state["told"]
+        if state["epochs"] != epochs:
+            raise SystemExit(f"{kept}: was begun for {state['epochs']} epochs, not {epochs}; name another --keep")
     trained = DistributedDataParallel(model) if ranks > 1 else model
     for epoch in range(len(told), epochs):
         began = time.perf_counter()
         data.set_epoch(epoch)
+        torch.manual_seed(hash((asked.seed, rank, epoch)) & 0xFFFFFFFF)  # what workers draw from: others on every rank
         loss = _epoch(trained, loader, optimizer, schedule, device)
         found = {"loss": loss, "seconds": time.perf_counter() - began}
         if rank == 0:
@@ -114,7 +128,10 @@ def run(recipe: Recipe, asked: Asked) -> list[dict[str, float]]:
             asked.keep.mkdir(parents=True, exist_ok=True)
             parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "schedule": schedule}
             partial_file = kept.with_suffix(".partial")
-            torch.save({name: part.state_dict() for name, part in parts.items()} | {"told": told}, partial_file)
+            torch.save(
+                {name: part.state_dict() for name, part in parts.items()} | {"told": told, "epochs": epochs},
+                partial_file,
+            )
             partial_file.rename(kept)
             (asked.keep / "told.json").write_text(json.dumps(told, indent=1))
             print(f"epoch {epoch + 1}: {told[-1]}", flush=True)
@@ -143,11 +160,13 @@ def _epoch(
 def _test(model: nn.Module, recipe: Recipe, asked: Asked, batch: int, device: Any) -> float:
     """Accuracy on all test images, in per cent."""
     prepare = partial(decode, prepare=augment.for_test(recipe.side))
-    data = CorgiDataset(asked.test, shuffle=False, tail="keep", transform=prepare, rank=0, world_size=1)
+    data = CorgiDataset(
+        asked.test, batch_size=batch, shuffle=False, tail="keep", transform=prepare, rank=0, world_size=1
+    )
     model.eval()
     right = count = 0
     with torch.no_grad():
-        for x, y in DataLoader(data, batch_size=batch, num_workers=asked.workers):
+        for x, y in DataLoader(data, batch_size=None, num_workers=asked.workers):
             right += int((model(x.to(device)).argmax(1).cpu() == y).sum())
             count += len(y)
     return 100 * right / count

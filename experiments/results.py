@@ -41,7 +41,7 @@ def publish(
 ) -> None:
     """Write both files, the picture only if there is one."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"command": command, "machine": machine(), **numbers}
+    content = {"command": command, "machine": machine()} | dict(numbers)
     (folder / f"{name}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if draw is not None:
         settings: dict[Any, Any] = {

@@ -6,6 +6,7 @@ from what was published.
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def summary(runs: Sequence[Run]) -> list[Row]:
             full = [run["accuracy"] for run in arms[reference]]
             row["apart"] = row["accuracy"] - float(np.mean(full))
             row["p_equal"], row["p_differs"] = equivalence(accuracy, full), difference(accuracy, full)
+            row["error"] = float(np.sqrt(np.var(accuracy, ddof=1) / len(accuracy) + np.var(full, ddof=1) / len(full)))
         rows.append(row)
     compared = [row for row in rows if "apart" in row]
     for row, corrected in zip(compared, holm([row["p_differs"] for row in compared]), strict=True):
@@ -74,7 +76,7 @@ def _number(value: float | None, digits: int = 3) -> str:
 def image_table(rows: Sequence[Row]) -> str:
     """As Markdown."""
     head = ["order (b, n)", "seeds", "H, labels", "H, gradients", "accuracy", "± sd", "area", "loss", "to full"]
-    head += ["p equal", "p differs", "verdict", "requests", "CPU s"]
+    head += ["p equal", "p differs", "verdict", "a class in a buffer, ±", "classes missing", "requests", "CPU s"]
     lines = [head, ["---"] * len(head)]
     for row in rows:
         cells = [row["arm"], str(row["seeds"]), _number(row["H_labels"]), _number(row["H_gradients"])]
@@ -83,6 +85,7 @@ def image_table(rows: Sequence[Row]) -> str:
             cells += [f"{row['apart']:+.2f}", _chance(row["p_equal"]), _chance(row["p_differs"]), row["verdict"]]
         else:
             cells += ["", "", "", ""]
+        cells += [_number(row["spread"]), _number(row["missing"])]
         cells += [f"{row['requests']:,}", f"{row['cpu_seconds'] + (row['offline_cpu_seconds'] or 0):.0f}"]
         lines.append(cells)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -135,7 +138,7 @@ def against_h(found: Mapping[str, Sequence[Row]]) -> Figure:
 
 def _points(axes: Axes, x: Sequence[float], rows: Sequence[Row], name: str, number: int) -> None:
     y = [row.get("apart", 0.0) for row in rows]
-    errors = [2 * row["deviation"] / np.sqrt(row["seeds"]) for row in rows]
+    errors = [2 * row.get("error", 0.0) for row in rows]
     axes.errorbar(x, y, yerr=errors, linestyle="none", capsize=2, label=name, **style(number))
 
 
@@ -144,7 +147,7 @@ def table_rows(runs: Sequence[Run]) -> list[Row]:
     rows = []
     for name, some in _by_arm(runs, "method").items():
         gaps = np.array([run["gaps"] for run in some])  # seed, epoch, rate
-        rate = int(gaps[:, -1].mean(axis=0).argmin())
+        rate = int(np.nanargmin(gaps[:, -1].mean(axis=0)))
         after = [epoch for epoch in AFTER if epoch <= gaps.shape[1]]
         chosen = {str(epoch): gaps[:, epoch - 1, rate] for epoch in after}
         rows.append(
@@ -154,18 +157,24 @@ def table_rows(runs: Sequence[Run]) -> list[Row]:
                 "H_labels": _mean(some, "H_labels"),
                 "rate": some[0]["rates"][rate],
                 "gaps": {epoch: float(values.mean()) for epoch, values in chosen.items()},
+                "last": gaps[:, -1, rate].tolist(),
                 "errors": {
                     epoch: float(values.std(ddof=1) / np.sqrt(len(some))) if len(some) > 1 else 0.0
                     for epoch, values in chosen.items()
                 },
             }
         )
+    full: list[float] = next((row["last"] for row in rows if row["method"] == FULL), [])
+    compared = [row for row in rows if row["method"] != FULL and min(len(row["last"]), len(full)) > 1]
+    for row, chance in zip(compared, holm([difference(row["last"], full) for row in compared]), strict=True):
+        row["p_differs"] = chance
+        row["verdict"] = verdict(1.0, chance, float(np.mean(full) - np.mean(row["last"])))
     return sorted(rows, key=lambda row: row["H_labels"])
 
 
 def gap_table(found: Mapping[str, Sequence[Row]]) -> str:
     """As Markdown."""
-    head = ["data", "order", "seeds", "H, labels", "rate", *(f"after {epoch}" for epoch in AFTER)]
+    head = ["data", "order", "seeds", "H, labels", "rate", *(f"after {epoch}" for epoch in AFTER), "p differs", ""]
     lines = [head, ["---"] * len(head)]
     for name, rows in found.items():
         for row in rows:
@@ -174,6 +183,7 @@ def gap_table(found: Mapping[str, Sequence[Row]]) -> str:
                 f"{row['gaps'][str(epoch)]:.5f} ± {row['errors'][str(epoch)]:.5f}" if str(epoch) in row["gaps"] else ""
                 for epoch in AFTER
             ]
+            cells += [_chance(row["p_differs"]) if "p_differs" in row else "", row.get("verdict", "")]
             lines.append(cells)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -196,9 +206,10 @@ def gap_figure(found: Mapping[str, Sequence[Row]]) -> Figure:
     return figure
 
 
-def _runs(name: str, source: Path | None) -> list[Run]:
+def _runs(name: str, key: str, source: Path | None) -> list[Run]:
+    """Those that were published under a name, or those that were made here under a key."""
     if source is None:
-        return kept(name)
+        return kept(key)
     file = source / f"{name}.json"
     return list(json.loads(file.read_text())["runs"]) if file.exists() else []
 
@@ -224,23 +235,26 @@ def main(arguments: list[str] | None = None) -> None:
     asked = asks.parse_args(arguments)
     pictures: dict[str, list[Row]] = {}
     for name in images.PROTOCOLS:
-        runs = [_lean(run) for run in _runs(name, asked.source)]
+        protocol = images.PROTOCOLS[name]
+        names = {arm.name for arm in protocol.arms}
+        runs = [_lean(run) for run in _runs(name, protocol.key, asked.source) if run["arm"] in names]
         rows = summary(runs)
         if rows:
             pictures[name] = rows
             command = f"python -m experiments.images {name} && python -m experiments.show"
-            publish(name, command, {"rows": rows, "runs": runs}, lambda a=runs, b=rows: figure4(a, b), asked.out)  # type: ignore[misc]
+            content = {"machine": runs[0]["machine"], "rows": rows, "runs": runs}
+            publish(name, command, content, partial(figure4, runs, rows), asked.out)
             print(image_table(rows))
     if pictures:
         command = "python -m experiments.show"
         publish("accuracy-against-h", command, {"rows": pictures}, lambda: against_h(pictures), asked.out)
     gaps: dict[str, list[Row]] = {}
     for name in tables.PROBLEMS:
-        runs = [_lean(run) for run in _runs(name, asked.source)]
+        runs = [_lean(run) for run in _runs(name, tables.key(name), asked.source)]
         if runs:
             gaps[name] = table_rows(runs)
             command = f"python -m experiments.tables {name} && python -m experiments.show"
-            publish(name, command, {"rows": gaps[name], "runs": runs}, folder=asked.out)
+            publish(name, command, {"machine": runs[0]["machine"], "rows": gaps[name], "runs": runs}, folder=asked.out)
     if gaps:
         publish("gaps", "python -m experiments.show", {"rows": gaps}, lambda: gap_figure(gaps), asked.out)
         print(gap_table(gaps))

@@ -44,6 +44,7 @@ Ints = npt.NDArray[np.int64]
 class Problem:
     """Rows in the order in which they lie, and what to train on them."""
 
+    name: str
     x: Floats
     y: Ints
     classes: int
@@ -82,6 +83,8 @@ class Problem:
             return value, slope.ravel()
 
         found = minimize(flat, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        if not found.success:
+            raise ValueError(f"{self.name}: the best loss was not found: {found.message}")
         return float(found.fun)
 
 
@@ -149,6 +152,12 @@ PROBLEMS: dict[str, tuple[Callable[[pa.Table], tuple[Floats, Ints]], int, tuple[
 """Features, the batch, and the learning rates."""
 
 
+def key(name: str) -> str:
+    """What the runs of a problem have in common."""
+    _, batch, rates = PROBLEMS[name]
+    return f"{name}, {EPOCHS} epochs, batch {batch}, rates {' '.join(map(str, rates))}"
+
+
 def load(name: str, data: Path) -> tuple[Problem, Path]:
     """The problem, and the shards that its rows lie in."""
     (found,) = (one for one in SETS if one.name == name)
@@ -158,7 +167,7 @@ def load(name: str, data: Path) -> tuple[Problem, Path]:
     table = pa.concat_tables([read(file) for file in files])
     features, batch, rates = PROBLEMS[name]
     x, y = features(table)
-    return Problem(x, y, int(y.max()) + 1, len(files), batch, rates), shards
+    return Problem(name, x, y, int(y.max()) + 1, len(files), batch, rates), shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +242,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"{asked.name}: {len(problem.y):,} rows, {problem.blocks} blocks, n = {problem.n}, best loss {best:.5f}")
     for seed in range(asked.seeds):
         for method in METHODS:
-            found = once(asked.name, f"{method}, seed {seed}", partial(run, problem, shards, method, seed, best))
+            found = once(key(asked.name), f"{method}, seed {seed}", partial(run, problem, shards, method, seed, best))
             if found is not None:
                 print(f"{method}, seed {seed}: {min(found['gaps'][-1]):.5f}, H {found['H_labels']:.3g}", flush=True)
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 import corgi2
 from corgi2 import theory
 from corgi2.orders import ORDERS, Layout, h_of_labels
-from experiments.data import SHARDS
+from experiments.data import SHARDS, make_once
 from experiments.examples import Images, Labels, Pixels, write_shards
 from experiments.quality import h_of_products, spread_of_classes
 
@@ -169,6 +169,7 @@ class Trainer:
         self.model = network(images.x.shape[1:], images.classes, order.arm.norm)
         self.steps = -(-len(images.y) // order.batch)
         self.optimizer = torch.optim.SGD(self.model.parameters(), rate, momentum=0.9, weight_decay=5e-4)
+        # which takes momentum from 0.95 to 0.85 and back, as it takes the rate up and down
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, rate, total_steps=self.steps * epochs + 1)
         some = images.x[:: max(1, len(images.y) // 5000)].astype(np.float32)
         self.mean = torch.tensor(some.mean(axis=(0, 2, 3)).reshape(-1, 1, 1))
@@ -253,15 +254,7 @@ class Trainer:
 def stored(images: Images, name: str, b: int) -> Path:
     """The examples as shards of b each, written once."""
     folder = SHARDS / f"{name}-{b}"
-    if not folder.exists():
-        partial = Path(tempfile.mkdtemp(dir=SHARDS)) / "shards"
-        write_shards(images, partial, b)
-        try:
-            partial.rename(folder)
-        except OSError:  # another process was faster
-            shutil.rmtree(partial)
-        partial.parent.rmdir()
-    return folder
+    return folder if folder.exists() else make_once(folder, lambda place: write_shards(images, place, b))
 
 
 def train(images: Images, name: str, arm: Arm, seed: int, epochs: int, batch: int, rate: float) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def test_the_order_lasts() -> None:
     assert sequence(dealt, 3, rules, 1) == GOLDEN_SEQUENCE
 
 
-GOLDEN_BLOCKS = [8, 5, 1, 6, 3, 9, 4, 0, 7, 2]
-GOLDEN_SEQUENCE = [(0, 1), (3, 2), (3, 0), (0, 0), (3, 3), (3, 1), (0, 2), (7, 4), (2, 2)]
+GOLDEN_BLOCKS = [1, 9, 7, 5, 2, 0, 8, 6, 4, 3]
+GOLDEN_SEQUENCE = [(9, 3), (9, 1), (9, 2), (8, 1), (8, 0), (9, 0), (8, 2), (3, 2), (4, 5)]
 
 
 def test_ragged_blocks_are_dealt_evenly() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from corgi2 import demo
+from corgi2.demo import model
 from corgi2.demo.digits import LAYOUT, decode, load_digits, write_shards
 from corgi2.demo.model import Network
 from corgi2.errors import Corgi2Error
@@ -34,7 +35,36 @@ def test_shards_hold_the_digits_as_they_are(tmp_path: Path) -> None:
     assert len(list((tmp_path / "in").glob("*.tar"))) == LAYOUT.blocks
 
 
-def test_the_network_learns_and_its_slopes_are_right() -> None:
+def test_a_step_goes_down_the_slope(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against differences of the loss in every direction of one of the weights' matrices."""
+    digits, rate = load_digits(), 1e-3
+    x, y = digits.x[::100], digits.y[::100]
+    monkeypatch.setattr(model, "RATE", rate)
+    monkeypatch.setattr(model, "MOMENTUM", 0.0)
+    network = Network(0)
+
+    def loss() -> float:
+        _, scores = network._forward(x)
+        return float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(y)), y]))
+
+    for weights in network._parts:
+        slopes, flat = np.empty(weights.size), weights.reshape(-1)
+        for place in range(weights.size):
+            before = flat[place]
+            flat[place] = before + 1e-5
+            above = loss()
+            flat[place] = before - 1e-5
+            slopes[place] = (above - loss()) / 2e-5
+            flat[place] = before
+        kept = [part.copy() for part in network._parts]
+        network.train([(x, y)])
+        step = (weights.reshape(-1) - next(old for old in kept if old.shape == weights.shape).reshape(-1)) / -rate
+        np.testing.assert_allclose(step, slopes, atol=1e-6)
+        for part, old in zip(network._parts, kept, strict=True):
+            part[...] = old
+
+
+def test_the_network_learns() -> None:
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.y))
     network = Network(0)

@@ -40,8 +40,7 @@ from PIL import Image
 
 from corgi2.orders import ORDERS, Layout
 
-ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "docs/results"
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +147,7 @@ def test_a_network_is_trained_from_every_order(arm: Arm, tmp_path: Path) -> None
         arm.method, 96 if "2 passes" in arm.method else 64
     )
     if arm.method == "CorgiPile":
-        assert found["H_labels"] > 5
+        assert found["H_labels"] > 3
     assert not [file for file in (tmp_path / "data").iterdir() if file.name != "made-up-10"], (
         "what was mixed is removed"
     )
@@ -184,7 +183,7 @@ def test_a_run_that_was_cut_off_continues(tmp_path: Path) -> None:
         make_all()
     make_all()
     assert made == ["a", "b", "b", "c"]
-    assert runs.kept("x") == [{"name": name} for name in names]
+    assert [run["name"] for run in runs.kept("x")] == names
     assert sorted(file.name for file in (tmp_path / "runs/x").iterdir()) == ["a.json", "b.json", "c.json"]
 
 
@@ -195,7 +194,9 @@ def test_a_run_in_the_making_is_left_to_its_process_unless_that_is_dead(tmp_path
     assert runs.once("x", "a", dict) is None
     done = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     (folder / "a.running").write_text(done.stdout.decode().strip())
-    assert runs.once("x", "a", lambda: {"done": 1}) == {"done": 1}
+    found = runs.once("x", "a", lambda: {"done": 1})
+    assert found is not None
+    assert found["done"] == 1
 
 
 def test_images_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +245,7 @@ def test_tables_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     for method in tables.METHODS:
         for seed in range(2):
             name = f"{method}, seed {seed}"
-            found = runs.once("made-up", name, partial(tables.run, problem, shards, method, seed, best))
+            found = runs.once(tables.key("made-up"), name, partial(tables.run, problem, shards, method, seed, best))
             assert found is not None
             assert np.array(found["gaps"]).shape == (5, 2)
             assert np.min(found["gaps"]) > -1e-6, "nothing is better than the best"
@@ -303,14 +304,17 @@ def _pictures(folder: Path, count: int, side: int, classes: int) -> str:
 @pytest.mark.parametrize(("name", "side"), [("cifar100", 32), ("imagenet", 240)])
 def test_the_recipes_of_the_paper_train_and_go_on(name: str, side: int, tmp_path: Path) -> None:
     recipe, shards = recipes.RECIPES[name], _pictures(tmp_path / "train", 8, side, 5)
-    asked = recipes.Asked(shards, shards, "100MB", workers=0, keep=tmp_path / "kept", epochs=2, batch=8)
+    workers = 2 if name == "cifar100" else 0
+    asked = recipes.Asked(shards, shards, "100MB", workers=workers, keep=tmp_path / "kept", epochs=2, batch=8)
     told = recipes.run(recipe, asked)
     assert [0 <= epoch["accuracy"] <= 100 for epoch in told] == [True, True]
     assert all(np.isfinite(epoch["loss"]) for epoch in told)
     assert recipes.run(recipe, asked) == told, "all is done"
-    again = recipes.run(recipe, replace(asked, epochs=3))
-    assert again[:2] == told
-    assert len(again) == 3
+    with pytest.raises(SystemExit, match="begun for 2 epochs, not 3"):
+        recipes.run(recipe, replace(asked, epochs=3))
+    kept = torch.load(tmp_path / "kept/state.pt", weights_only=True)
+    assert kept["schedule"]["last_epoch"] == 4, "two steps an epoch, whatever the workers"
+    assert kept["optimizer"]["param_groups"][0]["lr"] == pytest.approx(0, abs=1e-9), "the cosine has ended"
 
 
 def test_recipes_are_those_of_the_paper() -> None:

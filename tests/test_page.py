@@ -141,3 +141,11 @@ def test_a_browser_shows_the_pages_without_a_complaint(pages: list[Path], width:
         assert done.returncode == 0
         assert "CONSOLE" not in done.stderr
         assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("values", [[95.1, 97.0], [1e8, 1e8], [0.0, 0.0], [1.0, 3.0], [-2.0, 50.0]])
+def test_linear_axes_have_ticks_that_differ(values: list[float]) -> None:
+    points = [(float(place), value) for place, value in enumerate(values)]
+    chart = line_chart([Series("a", points)], "x", "y", Text(), is_log=False)
+    numbers = re.findall(r'text-anchor="end">([^<]*)<', chart)
+    assert len(numbers) == len(set(numbers)) >= 2

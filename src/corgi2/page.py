@@ -132,7 +132,7 @@ def _beside(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     taken: list[tuple[float, float]] = []
     for x, y in places:
         around = [(x + 7 + 15 * right, y - 5 - 11 * up) for right in range(8) for up in (0, 1, -1, 2, -2)]
-        around += [(x - 20, y - 5), (x - 20, y + 15)]
+        around = [spot for spot in around if spot[0] <= WIDTH - _RIGHT - 8] + [(x - 20, y - 5), (x - 20, y + 15)]
         free = (
             spot
             for spot in around
@@ -194,7 +194,9 @@ class _Axes:
         for value in self._y.ticks():
             at = self.y(value)
             parts.append(f'<path class="axis" d="M{_LEFT},{at:.1f}H{right}"/>')
-            parts.append(f'<text x="{_LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{escape(Text()(value))}</text>')
+            parts.append(
+                f'<text x="{_LEFT - 5}" y="{at + 4:.1f}" text-anchor="end">{escape(self._y.text(value))}</text>'
+            )
         middle = (_LEFT + right) / 2
         parts.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(self._labels[0])}</text>')
         at = (_TOP + low) / 2
@@ -210,7 +212,7 @@ class _Scale:
         self._is_log = is_log
         places = [self._place(value) for value in values] or [0.0]
         low, high = min(places), max(places)
-        room = max(0.05 * (high - low), 0.1 if is_log else 1e-9)
+        room = max(0.05 * (high - low), 0.1 if is_log else 0.05 * max(abs(low), abs(high)) or 1.0)
         self._low, self._high = low - room, high + room
 
     def _place(self, value: float) -> float:
@@ -222,6 +224,14 @@ class _Scale:
     def ticks(self) -> list[float]:
         """Few, but two at least."""
         return self._powers() if self._is_log else self._multiples()
+
+    def text(self, value: float) -> str:
+        """With as many digits as tell one from the next."""
+        if self._is_log:
+            return Text()(value)
+        ticks = self.ticks()
+        step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
+        return f"{value:.{max(0, -math.floor(math.log10(step) + 1e-9))}f}"
 
     def _powers(self) -> list[float]:
         for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):

@@ -9,9 +9,11 @@ import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
 
-GROUPS, MIXTURES, PICKS, BUFFERS, SAMPLES, RESAMPLES = range(6)
-"""What is drawn: a part of every key, so that no two draws are alike. Offline: blocks for groups, the records of each.
-Online: blocks for an epoch, the records of each buffer. When measuring: blocks, and blocks of those again."""
+GROUPS, MIXTURES, SAMPLES, RESAMPLES = 0, 1, 4, 5
+PICKS, BUFFERS = (1 << 32) + 2, (1 << 32) + 3
+"""What is drawn: a part of every key, so that no two draws are alike. Offline, behind the number of the pass: blocks
+for groups, the records of each. When measuring: blocks, and blocks of those again. Online: blocks for an epoch, the
+records of each buffer; these are larger than any number of a pass."""
 
 _STEP = 1 << 18
 _ALIGNED = 1.25
