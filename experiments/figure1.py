@@ -24,7 +24,8 @@ def uniformity(order: Indices, total: int) -> float:
     where = order * CELLS // total
     counts = np.bincount(when * CELLS + where, minlength=CELLS**2).reshape(CELLS, CELLS)
     expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / len(order)
-    return float(((counts - expected) ** 2 / expected).sum() / (CELLS - 1) ** 2)
+    apart = np.divide((counts - expected) ** 2, expected, out=np.zeros_like(expected), where=expected > 0)
+    return float(apart.sum() / (CELLS - 1) ** 2)
 
 
 def measure(seeds: int) -> dict[str, float]:

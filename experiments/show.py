@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from experiments import images, tables
-from experiments.results import parser, publish, style
+from experiments.results import COLORS, MARKERS, parser, publish, style
 from experiments.runs import Run, kept
 from experiments.significance import difference, equivalence, holm, verdict
 
@@ -97,7 +100,7 @@ def _chance(value: float) -> str:
 
 def figure4(runs: Sequence[Run], rows: Sequence[Row]) -> Figure:
     """Accuracy and loss on the test set, per epoch and per second of the processor; the mean of all seeds."""
-    figure = Figure(figsize=(11, 8), layout="constrained")
+    figure = Figure(figsize=(12.5, 8), layout="constrained")
     grid = figure.subplots(2, 2, sharey="row")
     arms = _by_arm(runs, "arm")
     for number, name in enumerate(row["arm"] for row in rows):
@@ -111,35 +114,51 @@ def figure4(runs: Sequence[Run], rows: Sequence[Row]) -> Figure:
                 place.plot(x, values, label=name, markersize=4, linewidth=1.2, **style(number))
     for axes, what in zip(grid, ("test accuracy, %", "test loss"), strict=True):
         axes[0].set(xlabel="epoch", ylabel=what)
-        axes[1].set(xlabel="seconds of one processor, the offline pass included")
+        axes[1].set(xlabel="seconds of one processor; Corgi… with its reading and its offline pass")
     best = min(row["loss"] for row in rows)
     grid[1][0].set_ylim(top=min(grid[1][0].get_ylim()[1], 4 * best), bottom=0.9 * best)
-    grid[0][1].legend(fontsize=7, loc="lower right")
+    figure.legend(*grid[0][0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
 
 
 def against_h(found: Mapping[str, Sequence[Row]]) -> Figure:
-    """All methods on one curve: how far from the full shuffle, by H."""
-    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    """All methods on one curve: how far from the full shuffle, by H. A colour is a data set, a marker a method."""
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
     grid = figure.subplots(1, 2, sharey=True)
+    methods = list(dict.fromkeys(_method(row) for rows in found.values() for row in rows if "norm" not in row["arm"]))
     for axes, key in zip(grid, ("H_labels", "H_gradients"), strict=True):
-        for number, (name, rows) in enumerate(found.items()):
-            some = [row for row in rows if row[key] is not None and "group" not in row["arm"]]
-            _points(axes, [row[key] for row in some], some, name, number)
+        for number, rows in enumerate(found.values()):
+            full = next(row["accuracy"] for row in rows if row["arm"] == FULL)
+            for row in rows:
+                is_dead = row["accuracy"] < full / 5  # and its gradients say nothing
+                if "group norm" not in row["arm"] and not (key == "H_gradients" and is_dead):
+                    _point(axes, row[key], row, number, methods.index(_method(row)))
         axes.axhspan(-0.5, 0.5, color="#009e73", alpha=0.12, linewidth=0)
         axes.axvline(5, color="#999999", linewidth=1, linestyle=":")
         axes.set_xscale("log")
         axes.set_yscale("symlog", linthresh=1)
+        axes.set_yticks(_POINTS, [f"{value:g}" for value in _POINTS])
+        axes.set_yticks([], minor=True)
+        axes.xaxis.set_major_formatter("{x:g}")
     grid[0].set(xlabel="H, by labels", ylabel="accuracy less that of a full shuffle, points")
-    grid[1].set(xlabel="H, by gradients of the last layer")
-    grid[0].legend(fontsize=8, loc="lower left")
+    grid[1].set(xlabel="H, by gradients of the last layer, of networks that trained")
+    handles: list[Artist] = [Patch(color=COLORS[number], label=name) for number, name in enumerate(found)]
+    for number, name in enumerate(methods):
+        handles.append(Line2D([], [], color="#555555", linestyle="none", marker=MARKERS[number], label=name))
+    figure.legend(handles=handles, fontsize=8, loc="outside right upper")
     return figure
 
 
-def _points(axes: Axes, x: Sequence[float], rows: Sequence[Row], name: str, number: int) -> None:
-    y = [row.get("apart", 0.0) for row in rows]
-    errors = [2 * row.get("error", 0.0) for row in rows]
-    axes.errorbar(x, y, yerr=errors, linestyle="none", capsize=2, label=name, **style(number))
+_POINTS = (-50, -20, -10, -5, -2, -1, 0, 1)
+
+
+def _method(row: Row) -> str:
+    return str(row["arm"].partition(" (")[0])
+
+
+def _point(axes: Axes, x: float, row: Row, color: int, marker: int) -> None:
+    look: dict[str, Any] = {"color": COLORS[color], "marker": MARKERS[marker]}
+    axes.errorbar([x], [row.get("apart", 0.0)], yerr=[2 * row.get("error", 0.0)], capsize=2, alpha=0.85, **look)
 
 
 def table_rows(runs: Sequence[Run]) -> list[Row]:
@@ -189,7 +208,7 @@ def gap_table(found: Mapping[str, Sequence[Row]]) -> str:
 
 
 def gap_figure(found: Mapping[str, Sequence[Row]]) -> Figure:
-    figure = Figure(figsize=(3.1 * len(found), 4), layout="constrained")
+    figure = Figure(figsize=(2.6 * len(found) + 2, 4), layout="constrained")
     grid = figure.subplots(1, len(found), squeeze=False)[0]
     for axes, (name, rows) in zip(grid, found.items(), strict=True):
         for number, method in enumerate(tables.METHODS):
@@ -202,7 +221,7 @@ def gap_figure(found: Mapping[str, Sequence[Row]]) -> Figure:
         axes.set(yscale="log", xlabel="epochs")
         axes.set_title(name, fontsize=10)
     grid[0].set_ylabel("loss above the best")
-    grid[-1].legend(fontsize=7)
+    figure.legend(*grid[0].get_legend_handles_labels(), fontsize=8, loc="outside right upper")
     return figure
 
 

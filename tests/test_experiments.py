@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -19,6 +20,7 @@ import torch
 from experiments import (
     augment,
     data,
+    document,
     examples,
     figure1,
     figure5,
@@ -253,6 +255,18 @@ def test_tables_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = {row["method"]: row for row in _read(tmp_path / "out", "made-up")["rows"]}
     assert rows["random access"]["gaps"]["5"] < rows["sliding window"]["gaps"]["5"]
     assert rows["Corgi², even picks"]["H_labels"] < 2 < rows["sliding window"]["H_labels"]
+
+
+def test_tables_in_the_documents_are_those_of_the_results() -> None:
+    text = (DOCS / "results.md").read_text()
+    assert document.filled(text, DOCS / "results") == text
+    for picture in re.findall(r"\]\((results/[^)]*)\)", text):
+        assert (DOCS / picture).exists()
+
+
+def test_a_table_without_a_place_in_the_documents_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has no place for"):
+        document.filled("", DOCS / "results")
 
 
 def test_equal_means_are_found_equal_and_others_not() -> None:

@@ -9,7 +9,7 @@ from corgi2.prices import NOTHING
 from corgi2.sizes import format_size, plural
 
 ENOUGH, VISIBLE = 2.0, 5.0
-"""Times a full shuffle's H that count as one; the H below which a pilot saw no difference (docs/measuring.md)."""
+"""Times a full shuffle's H that count as one; the H below which networks saw no difference (docs/results.md)."""
 _MIXED = 2.0
 _CLOSE, _TENTH = 1.2, 1.1
 """What counts as equally fast, and as equally cheap."""
@@ -174,7 +174,7 @@ def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
 def _reason(method: Method, bound: str) -> str:
     times = f"H is {method.relative:.2f} times that of a full shuffle"
     if bound == "visible":
-        times = f"H = {method.H:.2g}, below the {VISIBLE:g} from which a difference was seen in a pilot"
+        times = f"H = {method.H:.2g}, below the {VISIBLE:g} from which networks were seen to suffer"
     if method.name == "CorgiPile":
         return f"the loader's buffer alone is enough: {times}"
     if "blocks of" in method.name:

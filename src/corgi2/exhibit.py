@@ -74,7 +74,7 @@ def _quality_by_buffer(advice: Advice, one: Offline | None, two: Offline | None)
     )
     text = (
         "Lower is better: H is the variance of what is in the buffers at one time, in units of a random draw's. Below "
-        "about 5 a pilot saw no difference in accuracy. The offline buffer stays as it is."
+        "about 5 networks did not suffer in experiments. The offline buffer stays as it is."
     )
     chart = line_chart(
         [Series(name, points) for name, points in lines.items()], "online buffer of a node", "H", Text("", is_size=True)
