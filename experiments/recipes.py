@@ -182,6 +182,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("recipe"), help="where to keep the state and the results")
+    parser.add_argument("--epochs", type=int, help="others than the paper's")
+    parser.add_argument("--batch", type=int, help="another than the paper's, of all ranks")
     asked = vars(parser.parse_args(arguments))
     run(RECIPES[asked.pop("recipe")], Asked(**asked))
 
