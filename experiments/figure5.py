@@ -31,9 +31,7 @@ EPOCHS, BATCH, RATE, SEEDS = 3, 25, 0.05, 5
 Predict = Callable[[Blocks, int], float]
 METHODS: dict[str, Predict] = {
     "CorgiPile": theory.window_random,
-    "Corgi², random picks": lambda data, n: theory.window_random(
-        Blocks(data.count, data.examples, theory.h_after_pass(data, n)), n
-    ),
+    "Corgi², random picks": lambda data, n: theory.window_after_pass(data, n, n),
     "Corgi², even picks": lambda data, n: theory.window_even(data, n, n),
     "Corgi², 2 passes, even picks": lambda data, n: theory.window_butterfly(data, n, n),
 }

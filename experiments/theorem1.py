@@ -74,7 +74,7 @@ METHODS: dict[str, tuple[Measure, Predict]] = {
     "H, CorgiPile": (lambda case, seed: case.window(orders.corgipile(case.layout, seed, 0)), theory.window_random),
     "H, Corgi², random picks": (
         lambda case, seed: case.window(orders.corgi2(case.layout, seed, 0, picks="random")),
-        lambda data, n: theory.window_random(Blocks(data.count, data.examples, theory.h_after_pass(data, n)), n),
+        lambda data, n: theory.window_after_pass(data, n, n),
     ),
     "H, Corgi², even picks": (
         lambda case, seed: case.window(orders.corgi2(case.layout, seed, 0)),

@@ -96,7 +96,7 @@ def leading(data: Blocks, n: int, method: str) -> float:
         return theory.window_random(data, n)
     if method == "Corgi², even picks":
         return theory.window_even(data, n, n)
-    return theory.window_random(Blocks(data.count, data.examples, theory.h_after_pass(data, n)), n)
+    return theory.window_after_pass(data, n, n)
 
 
 def compare(seeds: int, count: int) -> list[dict[str, Any]]:

@@ -119,6 +119,11 @@ def window_random(data: Blocks, n_on: int) -> float:
     return data.h * (data.count - n_on) / (data.count - 1) if data.count > 1 else 0.0
 
 
+def window_after_pass(data: Blocks, n_off: int, n_on: int) -> float:
+    """H of n_on blocks drawn at random after an offline pass; ``data`` is as before."""
+    return window_random(Blocks(data.count, data.examples, min(data.examples, h_after_pass(data, n_off))), n_on)
+
+
 def window_even(data: Blocks, n_off: float, n_on: int, written: float | None = None) -> float:
     """H of a window spread evenly over the groups of one offline pass of n_off blocks each; ``data`` is as before, the
     n_on blocks of the window are of ``written`` examples."""
