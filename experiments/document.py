@@ -92,12 +92,20 @@ def _glance(found: Any) -> str:
         for row in arms:
             match = re.fullmatch(r"(.*) (\(\d+, \d+\))", row["arm"])
             if match and match[1] in _GLANCE:
-                cell = f"{row['apart']:+.1f} ({row['verdict']}; H {row['H_labels']:.2g})"
-                rows.setdefault((name, match[2]), {})[match[1]] = cell
+                h = f"{row['H_labels']:.{0 if row['H_labels'] >= 10 else 1}f}"
+                rows.setdefault((name, match[2]), {})[match[1]] = f"{row['apart']:+.1f} ({row['verdict']}; H {h})"
     return _table(
         ["data", "(b, n)", *_GLANCE],
-        [[*shape, *(cells.get(method, "") for method in _GLANCE)] for shape, cells in sorted(rows.items())],
+        [
+            [*shape, *(cells.get(method, "") for method in _GLANCE)]
+            for shape, cells in sorted(rows.items(), key=_by_size)
+        ],
     )
+
+
+def _by_size(item: tuple[tuple[str, str], Any]) -> tuple[str, int]:
+    (name, shape), _ = item
+    return name, int(shape[1:].partition(",")[0])
 
 
 def _machine(found: Any) -> str:
