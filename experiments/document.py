@@ -5,24 +5,20 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.results import FOLDER
+from experiments.results import FOLDER, markdown
 from experiments.show import gap_table, image_table
 
 PAGE = Path("docs/results.md")
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
-
-
 def _figure1(found: Any) -> str:
-    return _table(["order", "χ²/df"], [[name, f"{value:.3g}"] for name, value in found["uniformity"].items()])
+    return markdown(["order", "χ²/df"], [[name, f"{value:.3g}"] for name, value in found["uniformity"].items()])
 
 
 def _theorem1(found: Any) -> str:
@@ -34,7 +30,7 @@ def _theorem1(found: Any) -> str:
         span = f"{min(point['predicted'] for point in some):.3g} … {max(point['predicted'] for point in some):.3g}"
         rows.append([name, str(len(some)), span, f"{min(ratios):.3f} … {max(ratios):.3f}", f"{furthest:.1f}"])
     head = ["", "data sets", "predicted", "measured / predicted", "furthest, in standard errors"]
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def _table1(found: Any) -> str:
@@ -42,7 +38,7 @@ def _table1(found: Any) -> str:
         [row["method"], *(f"{row[part][how]:,}" for part in ("offline", "online") for how in ("counted", "formula"))]
         for row in found["rows"]
     ]
-    return _table(["method", "offline, counted", "formula", "online, counted", "formula"], rows)
+    return markdown(["method", "offline, counted", "formula", "online, counted", "formula"], rows)
 
 
 def _theorem2(found: Any) -> str:
@@ -63,7 +59,7 @@ def _theorem2(found: Any) -> str:
                 ]
             )
     head = ["buffers", "order", "leading term / full", "(gap / full) / (leading term / full), mean", "from … to"]
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def _figure5(found: Any) -> str:
@@ -79,7 +75,7 @@ def _figure5(found: Any) -> str:
             )
             cells.append(f"{point['H']:.3g}: {point['accuracy']:.2f} ± {point['deviation']:.2f}")
         rows.append(cells)
-    return _table(["buffer", "b", "n", *(f"{method}, H: % ± sd" for method in methods)], rows)
+    return markdown(["buffer", "b", "n", *(f"{method}, H: % ± sd" for method in methods)], rows)
 
 
 _GLANCE = ("CorgiPile", "Corgi², random picks", "Corgi², even picks", "Corgi², 2 passes, even picks")
@@ -94,7 +90,7 @@ def _glance(found: Any) -> str:
             if match and match[1] in _GLANCE:
                 h = f"{row['H_labels']:.{0 if row['H_labels'] >= 10 else 1}f}"
                 rows.setdefault((name, match[2]), {})[match[1]] = f"{row['apart']:+.1f} ({row['verdict']}; H {h})"
-    return _table(
+    return markdown(
         ["data", "(b, n)", *_GLANCE],
         [
             [*shape, *(cells.get(method, "") for method in _GLANCE)]

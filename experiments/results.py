@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,11 @@ def parser(about: str | None, seeds: int | None = None) -> argparse.ArgumentPars
     if seeds is not None:
         asked.add_argument("--seeds", type=int, default=seeds, help=f"how many  [default: {seeds}]")
     return asked
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rows])
 
 
 def machine() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from experiments import images, tables
-from experiments.results import COLORS, MARKERS, parser, publish, style
+from experiments.results import COLORS, MARKERS, markdown, parser, publish, style
 from experiments.runs import Run, kept
 from experiments.significance import difference, equivalence, holm, verdict
 
@@ -80,7 +80,7 @@ def image_table(rows: Sequence[Row]) -> str:
     """As Markdown."""
     head = ["order (b, n)", "seeds", "H, labels", "H, gradients", "accuracy", "± sd", "area", "loss", "to full"]
     head += ["p equal", "p differs", "verdict", "a class in a buffer, ±", "classes missing", "requests", "CPU s"]
-    lines = [head, ["---"] * len(head)]
+    lines: list[list[str]] = []
     for row in rows:
         cells = [row["arm"], str(row["seeds"]), _number(row["H_labels"]), _number(row["H_gradients"])]
         cells += [f"{row['accuracy']:.2f}", f"{row['deviation']:.2f}", f"{row['area']:.1f}", _number(row["loss"])]
@@ -91,7 +91,7 @@ def image_table(rows: Sequence[Row]) -> str:
         cells += [_number(row["spread"]), _number(row["missing"])]
         cells += [f"{row['requests']:,}", f"{row['cpu_seconds'] + (row['offline_cpu_seconds'] or 0):.0f}"]
         lines.append(cells)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown(head, lines)
 
 
 def _chance(value: float) -> str:
@@ -194,7 +194,7 @@ def table_rows(runs: Sequence[Run]) -> list[Row]:
 def gap_table(found: Mapping[str, Sequence[Row]]) -> str:
     """As Markdown."""
     head = ["data", "order", "seeds", "H, labels", "rate", *(f"after {epoch}" for epoch in AFTER), "p differs", ""]
-    lines = [head, ["---"] * len(head)]
+    lines: list[list[str]] = []
     for name, rows in found.items():
         for row in rows:
             cells = [name, row["method"], str(row["seeds"]), _number(row["H_labels"]), f"{row['rate']:g}"]
@@ -204,7 +204,7 @@ def gap_table(found: Mapping[str, Sequence[Row]]) -> str:
             ]
             cells += [_chance(row["p_differs"]) if "p_differs" in row else "", row.get("verdict", "")]
             lines.append(cells)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown(head, lines)
 
 
 def gap_figure(found: Mapping[str, Sequence[Row]]) -> Figure:

@@ -154,6 +154,12 @@ def test_a_network_is_trained_from_every_order(arm: Arm, tmp_path: Path) -> None
     )
 
 
+def test_the_network_is_as_large_as_the_documents_say() -> None:
+    size = sum(part.numel() for part in training.network((3, 32, 32), 10, "batch").parameters())
+    assert f"{size:,}" == "22,282"
+    assert "22,282 parameters for ten classes" in (DOCS / "results.md").read_text()
+
+
 def test_the_loader_gives_the_pixels_that_belong_to_the_numbers() -> None:
     made = examples.made_up(4, 40, (3, 16, 16))
     order = training.Order(made, ARMS[4], seed=3, batch=7)
