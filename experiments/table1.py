@@ -33,7 +33,7 @@ class Count:
 
 @contextmanager
 def counted() -> Iterator[Count]:
-    """Requests for shards of local stores."""
+    """Requests for shards of local stores, those between two passes too; not for plans, markers and indexes."""
     count, readinto, publish_ = Count(), LocalStore.readinto, LocalStore.publish
 
     def reading(store: LocalStore, path: str, start: int, buffer: memoryview) -> None:

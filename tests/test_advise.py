@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from experiments.table1 import counted
 
 import corgi2
 from corgi2 import theory
@@ -21,7 +22,6 @@ from corgi2.prices import NOTHING, known, load_prices
 from corgi2.quote import Asked, quote
 from corgi2.scout import By, Prediction, predict
 from corgi2.source import find_source
-from corgi2.stores.local import LocalStore
 from corgi2.theory import Blocks
 from tests.shards import parquet_of, tar_of
 
@@ -48,80 +48,50 @@ def _named(advice: Advice, name: str) -> Any:
     return next(method for method in advice.methods if method.name == name)
 
 
-class _Count:
-    """Requests for shards, those between two passes too; not for plans, markers and indexes."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reads = self.writes = 0
-        readinto, publish = LocalStore.readinto, LocalStore.publish
-
-        def reading(store: LocalStore, path: str, start: int, buffer: memoryview) -> None:
-            self.reads += path.endswith(".tar")
-            readinto(store, path, start, buffer)
-
-        def publishing(store: LocalStore, path: str, pieces: Any) -> Any:
-            self.writes += path.endswith(".tar")
-            return publish(store, path, pieces)
-
-        monkeypatch.setattr(LocalStore, "readinto", reading)
-        monkeypatch.setattr(LocalStore, "publish", publishing)
-
-    def __enter__(self) -> "_Count":
-        self.reads = self.writes = 0
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    @property
-    def all(self) -> int:
-        return self.reads + self.writes
-
-
-def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path) -> None:
     source, epochs = _tars(tmp_path / "in", 24, 20), 3
     subprocess.run([sys.executable, "-m", "corgi2", "index", str(source)], check=True, capture_output=True)
     asked = Asked(buffer=200_000, online_buffer=200_000, epochs=epochs, label=("cls",), bandwidth=10**9, latency=1)
     advice = quote(source, asked).advice
-    count = _Count(monkeypatch)
 
     def train(folder: Path) -> int:
         loader = corgi2.Loader(folder, buffer=200_000, batch_size=7)
-        with count:
+        with counted() as count:
             assert sum(len(batch["cls"]) for _ in range(epochs) for batch in loader) == epochs * 480
-        return count.all
+        return count.requests
 
     assert train(source) == _named(advice, "CorgiPile").online_requests == _named(advice, "sequential").online_requests
-    with count:
+    with counted() as count:
         report = corgi2.shuffle(source, tmp_path / "out", buffer=200_000)
     mixed = _named(advice, "Corgi², 1 pass, even picks")
-    assert (count.all, report.groups > 1) == (mixed.offline_requests, True)
+    assert (count.requests, report.groups > 1) == (mixed.offline_requests, True)
     assert train(tmp_path / "out") == mixed.online_requests
 
     found = find_source(source)
     group = found.format.scan(found.shard(0), 10**9)
     assert group.blocks[0].records == 20
-    with count:  # one at a time, as the table has it: an example is what lies between two offsets
+    with counted() as count:  # one at a time, as the table has it: an example is what lies between two offsets
         for number in range(24):
             shard, each = found.shard(number), (found.entries[number].size - 1024) // 20
             for record in range(20):
                 shard.readinto(record * each, memoryview(bytearray(each)))
-    access = count.all
+    access = count.requests
     assert access * epochs == _named(advice, "random access").online_requests
     once = _named(advice, "shuffle once")
-    with count:
+    with counted() as count:
         store = find_source(tmp_path / "out").store
         for number in range(24):
             store.publish(f"again-{number}.tar", [b"x"])
-    assert access + count.all == once.offline_requests
+    assert access + count.requests == once.offline_requests
     assert once.online_requests == _named(advice, "CorgiPile").online_requests
 
 
-def test_two_passes_take_about_as_many_requests_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_passes_take_about_as_many_requests_as_planned(tmp_path: Path) -> None:
     source = _tars(tmp_path / "in", 24, 20)
     planned = _named(quote(source, Asked(buffer=200_000)).advice, "Corgi², 2 passes, even picks")
-    with _Count(monkeypatch) as count:
+    with counted() as count:
         corgi2.shuffle(source, tmp_path / "out", buffer=200_000, passes=2)
-        assert planned.offline_requests == pytest.approx(count.all, rel=0.1)
+        assert planned.offline_requests == pytest.approx(count.requests, rel=0.1)
 
 
 @pytest.mark.parametrize("blocks", [27_000, 100, 7])
@@ -195,16 +165,16 @@ def test_unknown_mixing_is_taken_for_the_worst_and_said() -> None:
     assert "not known" in advice.as_text()
 
 
-def test_a_source_without_an_index_is_not_scanned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_without_an_index_is_not_scanned(tmp_path: Path) -> None:
     source = _tars(tmp_path / "in", 40, 30)
-    with _Count(monkeypatch) as count:
+    with counted() as count:
         advice = quote(source, Asked(buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9)).advice
-        assert count.reads <= 20
+        assert count.requests <= 20
     assert advice.shape.records == pytest.approx(1200, rel=0.1)
-    with _Count(monkeypatch) as count:
+    with counted() as count:
         asked = Asked(buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9, label=("cls",), sample=8)
         advice = quote(source, asked).advice
-        assert count.reads <= 20 + 8
+        assert count.requests <= 20 + 8
     assert advice.shape.h_D == pytest.approx(30, rel=0.1)
 
 
