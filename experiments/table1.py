@@ -17,6 +17,7 @@ import corgi2
 from corgi2 import theory
 from corgi2.orders import Layout, random_access
 from corgi2.source import find_source
+from corgi2.stores import PART_BYTES
 from corgi2.stores.local import LocalStore
 from experiments.examples import made_up, write_shards
 from experiments.results import parser, publish
@@ -40,9 +41,9 @@ def counted() -> Iterator[Count]:
         count.requests += path.endswith(".tar")
         readinto(store, path, start, buffer)
 
-    def publishing(store: LocalStore, path: str, pieces: Any) -> Any:
+    def publishing(store: LocalStore, path: str, pieces: Any, part_bytes: int = PART_BYTES) -> Any:
         count.requests += path.endswith(".tar")
-        return publish_(store, path, pieces)
+        return publish_(store, path, pieces, part_bytes)
 
     patched: Any = LocalStore
     patched.readinto, patched.publish = reading, publishing

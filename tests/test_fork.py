@@ -89,11 +89,11 @@ def test_a_fork_of_a_fork_works(shard: S3, tmp_path: Path) -> None:
 
 def test_all_operations_work_in_a_forked_process(shard: S3, tmp_path: Path) -> None:
     code = """
-    from corgi2.stores import remote
-    remote.PART_BYTES = 5 << 20
+    from corgi2 import stores
+    stores.PART_BYTES = stores.remote.PART_BYTES = 5 << 20
     def work():
         assert store.create("claim", b"1") and not store.create("claim", b"1")
-        entry = store.publish("b.tar", [bytes(3 << 20)] * 5)
+        entry = store.publish("b.tar", [bytes(3 << 20)] * 5, 5 << 20)
         assert len(read_object(store, entry)) == 15 << 20
         store.delete("claim")
         assert [entry.path for entry in store.list()] == ["a.tar", "b.tar"]

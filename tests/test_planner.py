@@ -144,10 +144,10 @@ def _stop(root: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     """Begin a shuffle that stops after its first group."""
     real, calls = LocalStore.publish, iter(range(1000))
 
-    def publish(self: LocalStore, path: str, pieces: Any) -> Any:
+    def publish(self: LocalStore, path: str, pieces: Any, *part: int) -> Any:
         if "/groups/" in path and next(calls) == 1:
             raise SourceError("stopped")
-        return real(self, path, pieces)
+        return real(self, path, pieces, *part)
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "publish", publish)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corgi2 import stores
 from corgi2.errors import StoreError
 from corgi2.stores import PART_BYTES, Entry, Store, open_store, read_object, remote
 from tests.conftest import S3, SECRET
@@ -124,16 +125,38 @@ def test_a_listing_of_several_pages_counts_each(s3: S3) -> None:
     assert store.requests.lists == 2
 
 
-@pytest.mark.parametrize("parts", [0.5, 1, 1.5, 2, 2.3])
-def test_an_object_goes_in_as_few_parts_as_hold_it(s3: S3, monkeypatch: pytest.MonkeyPatch, parts: float) -> None:
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request moves as little as the store lets it."""
     monkeypatch.setattr(remote, "PART_BYTES", MINIMAL_PART_BYTES)
+    monkeypatch.setattr(stores, "PART_BYTES", MINIMAL_PART_BYTES)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("parts", [0.5, 1, 1.5, 2, 2.3])
+def test_an_object_goes_in_as_few_parts_as_hold_it(s3: S3, parts: float) -> None:
     store, data = s3.store(), bytes(range(256)) * int(MINIMAL_PART_BYTES * parts / 256)
-    entry = store.publish("a.tar", [data[:100], b"", data[100:]])
+    entry = store.publish("a.tar", [data[:100], b"", data[100:]], MINIMAL_PART_BYTES)
     assert entry == store.head("a.tar") == Entry("a.tar", len(data), entry.etag)
     assert read_object(store, entry) == data
     needed = -(-len(data) // MINIMAL_PART_BYTES)
     assert (s3.proxy.count("PUT"), s3.proxy.count("GET")) == (needed, needed)
     assert store.requests == s3.proxy.requests()
+
+
+@pytest.mark.parametrize("pieces", [4, 5])
+def test_smaller_parts_are_for_objects_of_more_than_four_of_them(s3: S3, pieces: int) -> None:
+    store = s3.store()
+    entry = store.publish("a.tar", [bytes(MINIMAL_PART_BYTES)] * pieces, MINIMAL_PART_BYTES)
+    assert entry == store.head("a.tar")
+    assert (s3.proxy.count("PUT"), s3.proxy.count("POST")) == ((1, 0) if pieces == 4 else (5, 2))
+    assert store.requests == s3.proxy.requests()
+
+
+def test_parts_follow_the_buffer() -> None:
+    sizes = [stores.upload_bytes(buffer) for buffer in (10**6, 10**9, 4 * 10**9, 64 * 10**9)]
+    assert sizes == [8_000_000, 10**9 // 64, 4 * 10**9 // 64, PART_BYTES]
+    assert [stores.whole_bytes(size) for size in sizes] == [32_000_000, 4 * (10**9 // 64), PART_BYTES, PART_BYTES]
 
 
 @pytest.mark.slow
@@ -257,45 +280,43 @@ def test_a_server_that_is_not_there_is_one_line(s3: S3) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("mine", [OSError("mine"), StoreError("mine"), KeyError("mine")])
 @pytest.mark.parametrize("parts", [1, 3])
-def test_errors_of_whoever_makes_the_pieces_come_out_as_they_are(
-    s3: S3, monkeypatch: pytest.MonkeyPatch, mine: Exception, parts: int
-) -> None:
-    monkeypatch.setattr(remote, "PART_BYTES", MINIMAL_PART_BYTES)
-
+def test_errors_of_whoever_makes_the_pieces_come_out_as_they_are(s3: S3, mine: Exception, parts: int) -> None:
     def pieces() -> Iterator[bytes]:
         yield bytes(MINIMAL_PART_BYTES * parts - 1)
         raise mine
 
     with pytest.raises(type(mine), match="mine") as caught:
-        s3.store().publish("a.tar", pieces())
+        s3.store().publish("a.tar", pieces(), MINIMAL_PART_BYTES)
     assert caught.value is mine
     assert s3.store().list() == []
     assert "<UploadId>" not in s3.raw("GET", "?uploads")
 
 
+@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("status", [403, 503])
-def test_an_upload_of_which_a_part_fails_leaves_nothing(s3: S3, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    monkeypatch.setattr(remote, "PART_BYTES", MINIMAL_PART_BYTES)
+def test_an_upload_of_which_a_part_fails_leaves_nothing(s3: S3, status: int) -> None:
     s3.proxy.inject(Fault("status", status, method="PUT"), times=9)
     with pytest.raises(StoreError, match=f"a.tar: writing: {status}") as caught:
-        s3.store(retries=1).publish("a.tar", [bytes(MINIMAL_PART_BYTES)] * 3)
+        s3.store(retries=1).publish("a.tar", [bytes(MINIMAL_PART_BYTES)] * 3, MINIMAL_PART_BYTES)
     assert not set("\n<>") & set(str(caught.value))
     assert s3.store().list() == []
     assert "<UploadId>" not in s3.raw("GET", "?uploads")
 
 
-def test_parts_of_an_upload_are_retried(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PART_BYTES", MINIMAL_PART_BYTES)
+@pytest.mark.usefixtures("small_parts")
+def test_parts_of_an_upload_are_retried(s3: S3) -> None:
     s3.proxy.inject(Fault("status", 503), times=3)
-    entry = s3.store().publish("a.tar", [b"a" * MINIMAL_PART_BYTES, b"b" * MINIMAL_PART_BYTES])
+    pieces = [b"a" * MINIMAL_PART_BYTES, b"b" * MINIMAL_PART_BYTES]
+    entry = s3.store().publish("a.tar", pieces, MINIMAL_PART_BYTES)
     assert entry == s3.store().head("a.tar")
     assert s3.proxy.count("PUT") + s3.proxy.count("POST") == 2 + 2 + 3
 
 
-def test_half_an_upload_is_never_seen(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PART_BYTES", MINIMAL_PART_BYTES)
+@pytest.mark.usefixtures("small_parts")
+def test_half_an_upload_is_never_seen(s3: S3) -> None:
     seen: list[list[Entry]] = []
 
     def pieces() -> Iterator[bytes]:
@@ -303,7 +324,7 @@ def test_half_an_upload_is_never_seen(s3: S3, monkeypatch: pytest.MonkeyPatch) -
             yield bytes(MINIMAL_PART_BYTES)
             seen.append(s3.store().list())
 
-    entry = s3.store().publish("a.tar", pieces())
+    entry = s3.store().publish("a.tar", pieces(), MINIMAL_PART_BYTES)
     assert seen == [[]] * 4
     assert s3.store().list() == [entry]
 

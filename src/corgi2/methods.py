@@ -14,7 +14,7 @@ from typing import Any
 from corgi2 import theory
 from corgi2.prices import Prices
 from corgi2.sizes import format_size, plural
-from corgi2.stores import PART_BYTES
+from corgi2.stores import PART_BYTES, upload_bytes, whole_bytes
 from corgi2.theory import Blocks
 
 OFFLINE_IN_FLIGHT, ONLINE_IN_FLIGHT = 4, 8
@@ -255,8 +255,10 @@ class Table:
 
     def _puts(self, size: float) -> int:
         """Requests to write one object."""
-        parts = theory.parts(math.ceil(size), PART_BYTES)
-        return parts if parts == 1 or self.shape.is_local else parts + 2
+        if self.shape.is_local:
+            return theory.parts(math.ceil(size), PART_BYTES)
+        part_bytes = upload_bytes(self.means.buffer)
+        return 1 if size <= whole_bytes(part_bytes) else theory.parts(math.ceil(size), part_bytes) + 2
 
     def _window(self, name: str, size: float, blocks: int) -> int:
         window = self.means.window(size * self.shape.expansion, blocks)

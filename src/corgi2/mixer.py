@@ -23,7 +23,7 @@ from corgi2.plan import MIXTURES, draws, keep_apart, permutation
 from corgi2.recipe import Recipe
 from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
 from corgi2.stage import Stage
-from corgi2.stores import Store
+from corgi2.stores import Store, upload_bytes
 
 TOLERANCE = 1.1
 """A group may take so much more than the buffer before it is split: some footprints are estimates."""
@@ -235,7 +235,7 @@ class Mixing:
         writing = mixer.stage.source.format.write(map(tally.of, blocks), mixer.recipe.profile)
         body = _Body(writing, mixer.threads.stop, release)
         try:
-            entry = mixer.target.publish(path, body)
+            entry = mixer.target.publish(path, body, upload_bytes(mixer.recipe.buffer_bytes))
         finally:
             release()
             release_unused()

@@ -16,14 +16,14 @@ from corgi2.memory import give_back
 from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
 from corgi2.recipe import Recipe
 from corgi2.stage import Stage
-from corgi2.stores import PART_BYTES, Requests, Store, read_object
+from corgi2.stores import Requests, Store, read_object, upload_bytes, whole_bytes
 
 _TWO_PLANS = (
     "two shuffles began there at the same time, on a store that does not keep them apart. Nothing was deleted that is "
     "not safe elsewhere; corgi2 verify tells what is there"
 )
-_PARTS = 3
-"""Of a large object: what was taken from the gather, what waits to be sent, what is being sent."""
+_PARTS = 2
+"""Of a large object, beside its beginning: what waits to be sent, and what is being sent."""
 _SHARE_OF_THREADS = 8
 """Of the buffer, for what threads hold beside it."""
 
@@ -91,7 +91,8 @@ class Work:
         if self.target.free_bytes() is not None:
             return 1
         shard = int(self.recipe.growth * self.stage.index.bytes) // (len(self.stage.groups) * self.stage.shards)
-        return max(1, min(shard, _PARTS * PART_BYTES))
+        part = upload_bytes(self.recipe.buffer_bytes)
+        return max(1, min(shard, whole_bytes(part) + _PARTS * part))
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
         return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)

@@ -19,6 +19,7 @@ from corgi2.stores.url import Url, parse_url
 
 PART_BYTES = 64_000_000
 """One request moves at most this much; a larger object goes in ⌈size / PART_BYTES⌉ parts."""
+_LEAST_PART_BYTES, _PART_SHARE, _WHOLE_PARTS = 8_000_000, 64, 4
 
 Options = Mapping[str, object]
 
@@ -83,8 +84,8 @@ class Store(Protocol):
     def readinto(self, path: str, start: int, buffer: memoryview) -> None:
         """Fill the buffer with the object's bytes from ``start`` on."""
 
-    def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
-        """Write an object, replacing one of that name, atomically."""
+    def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:
+        """Write an object, replacing one of that name, atomically, in parts where it is large."""
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object if there is none of that name; False if there is."""
@@ -142,6 +143,16 @@ class StoredShard:
         self.store.readinto(self.entry.path, start, buffer)
 
 
+def upload_bytes(buffer_bytes: int) -> int:
+    """The parts of a large object, for whoever has such a buffer: its writers hold a few of them beside it."""
+    return min(PART_BYTES, max(_LEAST_PART_BYTES, buffer_bytes // _PART_SHARE))
+
+
+def whole_bytes(part_bytes: int) -> int:
+    """The largest object that is written whole, by one request: several parts, because parts cost two requests more."""
+    return min(PART_BYTES, _WHOLE_PARTS * part_bytes)
+
+
 def read_object(store: Store, entry: Entry) -> bytearray:
     """A small object, whole."""
     data = bytearray(entry.size)
@@ -160,4 +171,6 @@ __all__ = [
     "open_store",
     "parse_url",
     "read_object",
+    "upload_bytes",
+    "whole_bytes",
 ]

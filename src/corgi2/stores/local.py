@@ -20,7 +20,7 @@ from pathlib import Path
 from corgi2.errors import StoreError
 from corgi2.process import HOST, is_alive
 from corgi2.shard import Buffer
-from corgi2.stores import Entry, Requests
+from corgi2.stores import PART_BYTES, Entry, Requests
 
 _TEMPORARY = ".corgi2-tmp"
 _HOST = f"{zlib.crc32(HOST.encode()):08x}"
@@ -67,7 +67,7 @@ class LocalStore:
             finally:
                 os.close(fd)
 
-    def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
+    def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:  # noqa: ARG002
         self.requests.count(writes=1)
         with self._written(path, pieces) as (temporary, final), _clear_errors(final):
             entry = _entry(path, temporary.stat())  # soon somebody else may have consumed the file

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import Any, TypeVar
 
 from corgi2.errors import StoreError
 from corgi2.shard import Buffer
-from corgi2.stores import PART_BYTES, Entry, Options, Requests, read_object
+from corgi2.stores import PART_BYTES, Entry, Options, Requests, read_object, whole_bytes
 from corgi2.stores.fork import obstore
 from corgi2.stores.url import Url
 
@@ -84,15 +83,16 @@ class RemoteStore:
         for at in range(0, len(buffer), PART_BYTES):
             self._read_part(path, start + at, buffer[at : at + PART_BYTES])
 
-    def publish(self, path: str, pieces: Iterable[Buffer]) -> Entry:
+    def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:
         body = _Body(pieces)
-        begun = deque([body.up_to(PART_BYTES + 1)])
-        if len(begun[0]) > PART_BYTES:
-            result = self._put_parts(path, begun, body)
+        begun = body.begin(part_bytes)
+        if body.size > whole_bytes(part_bytes):
+            result = self._put_parts(path, begun, body, part_bytes)
         else:
             client, key = self._client(), self._key(path)
-            put = partial(obstore().put, client, key, begun[0], use_multipart=False)
-            result = self._ask("writing", path, put, writes=1)
+            result = self._ask(
+                "writing", path, lambda: obstore().put(client, key, iter(begun), use_multipart=False), writes=1
+            )
         return Entry(path, body.size, result["e_tag"] or "")
 
     def create(self, path: str, data: bytes) -> bool:
@@ -136,10 +136,10 @@ class RemoteStore:
     def sweep(self) -> None:
         """Uploads in parts that were broken off are no objects; the bucket's own rules remove them."""
 
-    def _put_parts(self, path: str, begun: "deque[bytearray]", rest: "_Body") -> Any:
+    def _put_parts(self, path: str, begun: "deque[bytearray]", rest: "_Body", part_bytes: int) -> Any:
         """In parts, of which a reader sees nothing before the last request. What was begun is used up."""
         client = self._client(_retries(self.options))
-        options = {"use_multipart": True, "chunk_size": PART_BYTES, "max_concurrency": _PARTS_IN_FLIGHT}
+        options = {"use_multipart": True, "chunk_size": part_bytes, "max_concurrency": _PARTS_IN_FLIGHT}
         try:
             return obstore().put(client, self._key(path), itertools.chain(_used_up(begun), rest), **options)
         except (OSError, obstore().exceptions.BaseError) as error:
@@ -147,7 +147,7 @@ class RemoteStore:
                 raise rest.error from None
             raise self._failed("writing", path, error) from error
         finally:
-            self.requests.count(writes=-(-rest.size // PART_BYTES) + 2)
+            self.requests.count(writes=-(-rest.size // part_bytes) + 2)
 
     def _holds(self, path: str, data: bytes) -> bool:
         """Whether an object is what an attempt wrote whose answer was lost."""
@@ -217,12 +217,14 @@ class _Body:
         self.size = 0
         self.error: Exception | None = None
 
-    def up_to(self, count: int) -> bytearray:
-        """Pieces until there are ``count`` bytes, or all of them."""
-        start = bytearray()
-        while len(start) < count and (view := self._next()) is not None:
-            start += view
-        return start
+    def begin(self, part_bytes: int) -> deque[bytearray]:
+        """All pieces, or as many as tell that it goes in parts; in chunks that can be let go one by one."""
+        chunks = deque([bytearray()])
+        while self.size <= whole_bytes(part_bytes) and (view := self._next()) is not None:
+            if len(chunks[-1]) + len(view) > part_bytes:
+                chunks.append(bytearray())
+            chunks[-1] += view
+        return chunks
 
     def __iter__(self) -> Iterator[memoryview]:
         """The rest, made in a thread of its own: obstore asks from within its runtime, where reading is forbidden."""
