@@ -109,6 +109,24 @@ def test_codec_and_dictionary_columns_are_kept_and_a_block_is_a_row_group(codec:
         assert (old.compression, old.has_dictionary_page) == (new.compression, new.has_dictionary_page)
 
 
+def test_a_dictionary_that_saved_nothing_is_not_tried_again() -> None:
+    rows = 100_000
+    words = {"word": ["cat", "dog"] * (rows // 2), "long": [f"a text of some length {n % 100}" for n in range(rows)]}
+    rng = np.random.default_rng(0)
+    lost = {"text": [rng.bytes(15).hex() for _ in range(rows)], "number": rng.random(rows)}
+    source = parquet_of(pa.table(words | lost))
+    assert all(_dictionaries(source).values())
+    written = rewritten(PARQUET, read_shards(PARQUET, [source]), range(rows), source)
+    assert _dictionaries(written) == dict.fromkeys(words, True) | dict.fromkeys(lost, False)
+    assert len(written) < len(source)
+
+
+def _dictionaries(data: bytes) -> dict[str, bool]:
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {column.path_in_schema: column.has_dictionary_page for column in columns}
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -4,6 +4,7 @@ Memory: the group, which fits the buffer; a slice for every shard that is being 
 slices, else a block; and what a store holds of an upload.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -33,11 +34,12 @@ _LAST_WORDS_SECONDS = 1.0
 
 
 class Threads:
-    """Those that read, those that write, and one that waits for the shards of a group to arrive."""
+    """Those that read, those that write, one that gathers for a lonely writer, and one that waits for the shards of a
+    group to arrive."""
 
     def __init__(self, readers: int, writers: int) -> None:
         self.readers, self.writers = ThreadPoolExecutor(readers), ThreadPoolExecutor(writers)
-        self.settler = ThreadPoolExecutor(1)
+        self.gatherer, self.settler = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.stop = threading.Event()
         self._writing: set[Future[Any]] = set()
 
@@ -46,7 +48,7 @@ class Threads:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
-        for pool in (self.readers, self.writers, self.settler):
+        for pool in (self.readers, self.gatherer, self.writers, self.settler):
             pool.shutdown(wait=not interrupted, cancel_futures=True)
 
     @contextmanager
@@ -84,12 +86,18 @@ _Item = TypeVar("_Item")
 
 
 def ahead(pool: ThreadPoolExecutor, items: Iterable[_Item]) -> Iterator[_Item]:
-    """Items, of which the next is made by the pool while one is used."""
-    source = iter(items)
+    """Items, of which the next is made by the pool while one is used. In the end the pool keeps no memory."""
+    source = itertools.chain(items, _released())
     ready = pool.submit(next, source, None)
     while (item := ready.result()) is not None:
         ready = pool.submit(next, source, None)
         yield item
+
+
+def _released() -> Iterator[Any]:
+    """Nothing, but whoever asks gives back what it does not need."""
+    release_unused()
+    yield from ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +218,8 @@ class Mixing:
         free = _Latch()
         for shard, rows in zip(shards, np.split(order, cuts), strict=True):
             if len(rows):
-                body: Iterable[Iterable[pa.Table]] = part.cut(rows, mixer.stage.blocks)
-                if len(shards) == 1:  # nobody else is writing
-                    body = ahead(mixer.threads.readers, map(list, body))
-                self.writing.append(mixer.threads.write(self._publish, shard, body, free.hold()))
+                blocks = part.cut(rows, mixer.stage.blocks)
+                self.writing.append(mixer.threads.write(self._publish, shard, blocks, free.hold(), len(shards) == 1))
         hashing = [mixer.threads.readers.submit(_digest_of, group.table, *span) for span in group.spans]
         self.taken += sum((future.result() for future in hashing), Digest())
         free.wait()
@@ -228,11 +234,18 @@ class Mixing:
         self.writing.append(done)
 
     def _publish(
-        self, shard: int, blocks: Iterable[Iterable[pa.Table]], release: Callable[[], None]
+        self,
+        shard: int,
+        blocks: Iterator[Iterable[pa.Table]],
+        release: Callable[[], None],
+        is_alone: bool = False,
     ) -> tuple[Digest, NewShard]:
         mixer, tally = self.mixer, _Tally()
         path = mixer.path_of(self.group, shard)
-        writing = mixer.stage.source.format.write(map(tally.of, blocks), mixer.recipe.profile)
+        tables: Iterable[Iterable[pa.Table]] = map(tally.of, blocks)
+        if is_alone:  # nobody else is writing
+            tables = ahead(mixer.threads.gatherer, map(list, tables))
+        writing = mixer.stage.source.format.write(tables, mixer.recipe.profile)
         body = _Body(writing, mixer.threads.stop, release)
         try:
             entry = mixer.target.publish(path, body, upload_bytes(mixer.recipe.buffer_bytes))

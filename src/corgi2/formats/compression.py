@@ -1,6 +1,7 @@
 """gzip and zstd around a framed shard. Streams both ways; memory is one part of the shard."""
 
 import zlib
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -146,13 +147,16 @@ def _streamed(pieces: Iterable[Buffer], codec: str) -> Iterator[Buffer]:
     yield from sink.drain()
 
 
+_PIECE_BYTES = 1_000_000
+
+
 class Sink:
     """A Python file that Arrow writes to, emptied after each step."""
 
     closed = False
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []
+        self._pieces: deque[bytes] = deque()
         self._at = 0
 
     def write(self, data: Buffer) -> int:
@@ -161,9 +165,17 @@ class Sink:
         self._at += len(piece)
         return len(piece)
 
-    def drain(self) -> list[bytes]:
-        pieces, self._pieces = self._pieces, []
-        return pieces
+    def drain(self) -> Iterator[bytes]:
+        """What was written since, in pieces that are worth a call of their own."""
+        some, size = list[bytes](), 0
+        while self._pieces:
+            some.append(self._pieces.popleft())
+            size += len(some[-1])
+            if size >= _PIECE_BYTES:
+                yield b"".join(some)
+                some, size = [], 0
+        if size:
+            yield b"".join(some)
 
     def tell(self) -> int:
         return self._at

@@ -300,12 +300,18 @@ def _options(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _has_dictionary(column: pq.ColumnChunkMetaData) -> bool:
-    """Whether a dictionary saves anything: writers try one for every column, and leave its page where it did not."""
+    """Whether a dictionary saves anything: writers try one for every column, and leave its page where it did not. Then
+    values lie in the data's pages themselves, where else there are indices of a few bytes."""
+    if not column.has_dictionary_page:
+        return False
     plain = _PLAIN_BYTES.get(column.physical_type, 0) * column.num_values
-    return bool(column.has_dictionary_page) and not 0 < plain <= column.total_uncompressed_size
+    data = column.total_compressed_size - (column.data_page_offset - column.dictionary_page_offset)
+    return not 0 < plain <= column.total_uncompressed_size and data <= _INDEX_BYTES * column.num_values
 
 
 _PLAIN_BYTES = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_INDEX_BYTES = 8
+"""Of a value in a page, with its levels, at the most."""
 
 
 def _codec(name: str) -> str:
