@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from experiments import images, tables
 from experiments.results import COLORS, MARKERS, markdown, parser, publish, style
 from experiments.runs import Run, kept
-from experiments.significance import difference, equivalence, holm, verdict
+from experiments.significance import UNDECIDED, difference, equivalence, holm, verdict
 
 FULL = "random access"
 AFTER = (1, 2, 5)
@@ -164,7 +164,8 @@ def _point(axes: Axes, x: float, row: Row, color: int, marker: int) -> None:
 def table_rows(runs: Sequence[Run]) -> list[Row]:
     """A row a method, at the learning rate that was best for it after the last epoch."""
     rows = []
-    for name, some in _by_arm(runs, "method").items():
+    for name, some in _by_arm([run for run in runs if "gaps" in run], "method").items():
+        measured = [run for run in runs if run["method"] == name and "H_gradients" in run]
         gaps = np.array([run["gaps"] for run in some])  # seed, epoch, rate
         rate = int(np.nanargmin(gaps[:, -1].mean(axis=0)))
         after = [epoch for epoch in AFTER if epoch <= gaps.shape[1]]
@@ -174,6 +175,7 @@ def table_rows(runs: Sequence[Run]) -> list[Row]:
                 "method": name,
                 "seeds": len(some),
                 "H_labels": _mean(some, "H_labels"),
+                "H_gradients": _mean(measured, "H_gradients"),
                 "rate": some[0]["rates"][rate],
                 "gaps": {epoch: float(values.mean()) for epoch, values in chosen.items()},
                 "last": gaps[:, -1, rate].tolist(),
@@ -187,17 +189,20 @@ def table_rows(runs: Sequence[Run]) -> list[Row]:
     compared = [row for row in rows if row["method"] != FULL and min(len(row["last"]), len(full)) > 1]
     for row, chance in zip(compared, holm([difference(row["last"], full) for row in compared]), strict=True):
         row["p_differs"] = chance
-        row["verdict"] = verdict(1.0, chance, float(np.mean(full) - np.mean(row["last"])))
+        told = verdict(1.0, chance, float(np.mean(full) - np.mean(row["last"])))
+        row["verdict"] = "not told apart" if told == UNDECIDED else told  # no margin was fixed
     return sorted(rows, key=lambda row: row["H_labels"])
 
 
 def gap_table(found: Mapping[str, Sequence[Row]]) -> str:
     """As Markdown."""
-    head = ["data", "order", "seeds", "H, labels", "rate", *(f"after {epoch}" for epoch in AFTER), "p differs", ""]
+    after = [f"after {epoch}" for epoch in AFTER]
+    head = ["data", "order", "seeds", "H, labels", "H, gradients", "rate", *after, "p differs", ""]
     lines: list[list[str]] = []
     for name, rows in found.items():
         for row in rows:
-            cells = [name, row["method"], str(row["seeds"]), _number(row["H_labels"]), f"{row['rate']:g}"]
+            cells = [name, row["method"], str(row["seeds"]), _number(row["H_labels"]), _number(row["H_gradients"])]
+            cells += [f"{row['rate']:g}"]
             cells += [
                 f"{row['gaps'][str(epoch)]:.5f} ± {row['errors'][str(epoch)]:.5f}" if str(epoch) in row["gaps"] else ""
                 for epoch in AFTER

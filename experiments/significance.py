@@ -8,6 +8,7 @@ from scipy import stats
 MARGIN = 0.5
 """Points of accuracy that count as no difference."""
 LEVEL = 0.05
+UNDECIDED = "undecided"
 
 Values = Sequence[float]
 
@@ -51,4 +52,4 @@ def verdict(equal: float, differs: float, apart: float) -> str:
         return "equal"
     if differs < LEVEL:
         return "worse" if apart < 0 else "better"
-    return "undecided"
+    return UNDECIDED

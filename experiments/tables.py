@@ -13,9 +13,11 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -29,10 +31,13 @@ from scipy.optimize import minimize
 import corgi2
 from corgi2.orders import ORDERS, Layout, h_of_labels
 from experiments.data import DEFAULT, SETS, SHARDS
+from experiments.quality import h_of_products
 from experiments.runs import Run, once
 
 METHODS = ("random access", "shuffle once", "sliding window", "CorgiPile", "Corgi², random picks", "Corgi², even picks")
 EPOCHS, SEEDS, DECAY = 5, 10, 1e-4
+MEASURED = 3
+"""Seeds for which H is measured by gradients, too."""
 _WORDS = 1024
 _PART = 100_000
 
@@ -74,7 +79,7 @@ class Problem:
         count = len(self.y)
         return total / count + DECAY / 2 * float((weights**2).sum()), slope / count + DECAY * weights
 
-    def best(self) -> float:
+    def best(self) -> "Best":
         """The least loss."""
         shape = (self.x.shape[1], self.classes)
 
@@ -85,7 +90,20 @@ class Problem:
         found = minimize(flat, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500})
         if not found.success:
             raise ValueError(f"{self.name}: the best loss was not found: {found.message}")
-        return float(found.fun)
+        return Best(float(found.fun), found.x.reshape(shape))
+
+    def errors(self, weights: npt.NDArray[np.float64]) -> Floats:
+        """What is wrong with every row's prediction: a row's gradient is the product of its features and this."""
+        wrong = _chances(self.x @ weights.astype(np.float32))
+        wrong[np.arange(len(self.y)), self.y] -= 1
+        return wrong
+
+
+class Best(NamedTuple):
+    """The least loss, and where it is."""
+
+    loss: float
+    weights: npt.NDArray[np.float64]
 
 
 def _chances(scores: Floats) -> Floats:
@@ -195,17 +213,32 @@ class Rows:
             yield np.asarray(batch["row"], np.int64)
 
 
-def run(problem: Problem, shards: Path, method: str, seed: int, best: float, epochs: int = EPOCHS) -> Run:
-    """The gap to the best loss after every epoch, for every rate."""
+@contextmanager
+def rows_of(problem: Problem, shards: Path, method: str, seed: int) -> Iterator[Rows]:
+    """While they are used: what a method has to mix first is mixed."""
     place = Path(tempfile.mkdtemp(dir=SHARDS))
     try:
         folder = shards
         if method.startswith("Corgi²"):
             folder = place / "mixed"
             corgi2.shuffle(shards, folder, buffer="4GB", buffer_blocks=problem.n, seed=seed)
-        return _train(Rows(problem, method, seed, folder), best, epochs)
+        yield Rows(problem, method, seed, folder)
     finally:
         shutil.rmtree(place)
+
+
+def measure(problem: Problem, shards: Path, method: str, seed: int, best: Best) -> Run:
+    """H by the gradients of all rows at the best weights, in the order of the first epoch."""
+    with rows_of(problem, shards, method, seed) as rows:
+        order = rows.epoch(0)
+    h = h_of_products(problem.x[order], problem.errors(best.weights)[order], problem.window)
+    return {"method": method, "seed": seed, "H_gradients": h}
+
+
+def run(problem: Problem, shards: Path, method: str, seed: int, best: Best, epochs: int = EPOCHS) -> Run:
+    """The gap to the best loss after every epoch, for every rate."""
+    with rows_of(problem, shards, method, seed) as rows:
+        return _train(rows, best.loss, epochs)
 
 
 def _train(rows: Rows, best: float, epochs: int) -> Run:
@@ -239,7 +272,13 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     problem, shards = load(asked.name, asked.data)
     best = problem.best()
-    print(f"{asked.name}: {len(problem.y):,} rows, {problem.blocks} blocks, n = {problem.n}, best loss {best:.5f}")
+    print(f"{asked.name}: {len(problem.y):,} rows, {problem.blocks} blocks, n = {problem.n}, best loss {best.loss:.5f}")
+    for seed in range(min(asked.seeds, MEASURED)):
+        for method in METHODS:
+            name = f"H of {method}, seed {seed}"
+            found = once(key(asked.name), name, partial(measure, problem, shards, method, seed, best))
+            if found is not None:
+                print(f"{name}: {found['H_gradients']:.3g} by gradients", flush=True)
     for seed in range(asked.seeds):
         for method in METHODS:
             found = once(key(asked.name), f"{method}, seed {seed}", partial(run, problem, shards, method, seed, best))

@@ -256,10 +256,13 @@ def test_tables_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.Monkey
             assert found is not None
             assert np.array(found["gaps"]).shape == (5, 2)
             assert np.min(found["gaps"]) > -1e-6, "nothing is better than the best"
+            make_h = partial(tables.measure, problem, shards, method, seed, best)
+            assert runs.once(tables.key("made-up"), f"H of {name}", make_h) is not None
     show.main(["--out", str(tmp_path / "out")])
     rows = {row["method"]: row for row in _read(tmp_path / "out", "made-up")["rows"]}
     assert rows["random access"]["gaps"]["5"] < rows["sliding window"]["gaps"]["5"]
-    assert rows["Corgi², even picks"]["H_labels"] < 2 < rows["sliding window"]["H_labels"]
+    for kind in ("H_labels", "H_gradients"):
+        assert rows["Corgi², even picks"][kind] < 2 < rows["sliding window"][kind]
 
 
 def test_tables_in_the_documents_are_those_of_the_results() -> None:
