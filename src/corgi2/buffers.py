@@ -180,7 +180,8 @@ def portions(
         slab = each * max(1, _rows_of_a_slice(filled) // each)
         whole = at + ((count - at) // each * each if size else count - at)
         while at < whole:
-            some = order[at : min(whole, at + slab)]
+            is_first = last is None and at == begin  # which somebody waits for
+            some = order[at : min(whole, at + (each if is_first else slab))]
             shared = filled.take(some)
             for start in range(0, len(some), each):
                 stop = min(len(some), start + each)
