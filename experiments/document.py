@@ -48,6 +48,7 @@ def _theorem2(found: Any) -> str:
             some = [point for point in found["points"] if (point["how"], point["method"]) == (how, method)]
             ratios = np.array([point["gap_ratio"] / point["leading_ratio"] for point in some])
             terms = [point["leading_ratio"] for point in some]
+            doubt = 2 * float(np.mean([point["error"] / point["leading_ratio"] for point in some]))
             middle = float(np.exp(np.log(ratios).mean()))
             rows.append(
                 [
@@ -56,10 +57,11 @@ def _theorem2(found: Any) -> str:
                     f"{min(terms):.2f} … {max(terms):.2f}",
                     f"{middle:.2f}",
                     f"{ratios.min():.2f} … {ratios.max():.2f}",
+                    f"± {doubt:.2f}",
                 ]
             )
-    head = ["buffers", "order", "leading term / full", "(gap / full) / (leading term / full), mean", "from … to"]
-    return markdown(head, rows)
+    relation = "(gap / full) / (leading term / full), mean"
+    return markdown(["buffers", "order", "leading term / full", relation, "from … to", "2 standard errors"], rows)
 
 
 def _figure5(found: Any) -> str:

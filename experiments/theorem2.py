@@ -73,8 +73,8 @@ def windows(epoch: Epoch, layout: Layout, how: str, count: int) -> Iterator[Indi
         number += 1
 
 
-def gap(values: Floats, layout: Layout, method: str | None, how: str, seeds: int, count: int) -> float:
-    """The mean of all seeds."""
+def gaps(values: Floats, layout: Layout, method: str | None, how: str, seeds: int, count: int) -> Floats:
+    """One a seed."""
     best, data = values.mean(axis=0), blocks(layout, values)
     steepest = float(np.linalg.norm(values - best, axis=1).max())
     delay = theory.least_delay(1.0, steepest, 0.0, 1.0)
@@ -87,7 +87,15 @@ def gap(values: Floats, layout: Layout, method: str | None, how: str, seeds: int
         rate = theory.step_size(step, data, layout.buffer, 1.0, delay)
         for some in np.stack([next(reader) for reader in readers]).T:
             x = x - rate * (x - values[some])
-    return float(0.5 * ((total / weights - best) ** 2).sum(axis=1).mean())
+    found: Floats = 0.5 * ((total / weights - best) ** 2).sum(axis=1)
+    return found
+
+
+def ratio_of(above: Floats, below: Floats) -> dict[str, float]:
+    """Of two means, with its standard error."""
+    ratio = float(above.mean() / below.mean())
+    relative = [some.var(ddof=1) / len(some) / some.mean() ** 2 for some in (above, below)]
+    return {"gap_ratio": ratio, "error": ratio * float(np.sqrt(sum(relative)))}
 
 
 def leading(data: Blocks, n: int, method: str) -> float:
@@ -106,13 +114,13 @@ def compare(seeds: int, count: int) -> list[dict[str, Any]]:
             for spread in SPREADS:
                 values = vectors(layout, spread)
                 data = blocks(layout, values)
-                full = gap(values, layout, None, how, seeds, count)
+                full = gaps(values, layout, None, how, seeds, count)
                 for method in METHODS:
                     ratio = leading(data, layout.buffer, method) / theory.window_full(data, layout.buffer)
-                    measured = gap(values, layout, method, how, seeds, count) / full
+                    measured = ratio_of(gaps(values, layout, method, how, seeds, count), full)
                     shape = {"N": layout.blocks, "b": layout.examples, "n": layout.buffer, "h_D": data.h}
-                    head = {"method": method, "how": how}
-                    found.append(head | shape | {"leading_ratio": ratio, "gap_ratio": measured})
+                    head: dict[str, Any] = {"method": method, "how": how}
+                    found.append(head | shape | {"leading_ratio": ratio} | measured)
     return found
 
 
@@ -123,7 +131,8 @@ def draw(found: list[dict[str, Any]]) -> Figure:
         for number, method in enumerate(METHODS):
             some = [point for point in found if point["how"] == how and point["method"] == method]
             x, y = [point["leading_ratio"] for point in some], [point["gap_ratio"] for point in some]
-            axes.plot(x, y, linestyle="none", label=method, **style(number))
+            look = style(number) | {"linestyle": "none"}
+            axes.errorbar(x, y, yerr=[2 * point["error"] for point in some], capsize=2, label=method, **look)
         axes.plot(ends, ends, color="#999999", linewidth=1, zorder=0)
         axes.set(xscale="log", yscale="log", xlabel="leading term over a full shuffle's")
         axes.set_title(how, fontsize=10)

@@ -88,7 +88,7 @@ def test_theorem_2_has_gaps_in_the_ratio_of_leading_terms(tmp_path: Path, monkey
     found = {(point["how"], point["method"]): point for point in _read(tmp_path, "theorem2")["points"]}
     for how in (theorem2.DRAWN, theorem2.EPOCHS):
         pile, even = found[how, "CorgiPile"], found[how, "Corgi², even picks"]
-        assert pile["gap_ratio"] == pytest.approx(pile["leading_ratio"], rel=0.6)
+        assert abs(pile["gap_ratio"] - pile["leading_ratio"]) < 4 * pile["error"], how
         assert even["gap_ratio"] < pile["gap_ratio"] / 2
 
 

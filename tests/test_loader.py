@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import corgi2
+from corgi2.buffers import Filled, portions
+from corgi2.deal import Deal
 from corgi2.errors import ShardError, SourceError
 from corgi2.loader import Cursor, Feed, Loader, Place
 from tests.conftest import S3
@@ -444,3 +446,18 @@ def test_a_cache_that_cannot_be_written_to_is_done_without(
     with caplog.at_level("WARNING", logger="corgi2"):
         assert len(list(Loader(tmp_path / "in"))) == 40
     assert "cannot be kept in" in caplog.text
+
+
+def test_the_first_batch_waits_for_no_other() -> None:
+    taken: list[int] = []
+
+    def take(rows: Any) -> Any:
+        taken.append(len(rows))
+        return rows
+
+    filled = Filled(cast(Deal, None), 1000, 10, take)
+    buffers = [(filled, np.arange(1000), 0), (filled, np.arange(1000), 0)]
+    parts = [some.shared[some.start : some.start + some.size] for some in portions(iter(buffers), 32, np.concatenate)]
+    assert taken[:2] == [32, 1000 // 32 * 32 - 32]
+    assert np.concatenate(parts).tolist() == [*range(1000)] * 2
+    assert {len(some) for some in parts[:-1]} == {32}

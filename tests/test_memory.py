@@ -44,11 +44,11 @@ def _tar(size: int) -> Callable[[np.random.Generator], bytes]:
     return make
 
 
-def _lines(size: int, codec: str | None = None) -> Callable[[np.random.Generator], bytes]:
+def _lines(size: int, codec: str | None = None, times: int = 8) -> Callable[[np.random.Generator], bytes]:
     def make(rng: np.random.Generator) -> bytes:
         text = rng.bytes(SHARD_BYTES // 16).hex()
         lines = [f'{{"t": "{text[at : at + size]}"}}\n' for at in range(0, len(text), size)]
-        data = "".join(lines * 8).encode()
+        data = "".join(lines * times).encode()
         return bytes(pa.Codec(codec).compress(data)) if codec else data
 
     return make
@@ -80,10 +80,11 @@ def _columns(rng: np.random.Generator) -> bytes:
         (".tar", _tar(100), 2),
         (".jsonl", _lines(50), 1),
         (".jsonl.zst", _lines(500, "zstd"), 1),
+        (".jsonl.zst", _lines(500, "zstd", 32), 1),
         (".parquet", _rows, 2),
         (".parquet", _columns, 1),
     ],
-    ids=["tar", "tar-small", "lines-small", "lines-zstd", "parquet-text", "parquet-wide"],
+    ids=["tar", "tar-small", "lines-small", "lines-zstd", "lines-zstd-one-a-group", "parquet-text", "parquet-wide"],
 )
 def test_a_shuffle_stays_within_its_buffer(
     suffix: str, make: Callable[[np.random.Generator], bytes], passes: int, tmp_path: Path

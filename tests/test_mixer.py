@@ -1,16 +1,23 @@
 """One group: whoever reads has ended before anybody else may write where it did."""
 
+import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import corgi2
 from corgi2 import mixer
+from corgi2.block import Arena, Group, gather
+from corgi2.errors import StoreError
 from corgi2.mixer import Threads
 from corgi2.plan import Indices, permutation
+from corgi2.shard import Buffer
+from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
 from tests.test_offline import write_source
 
@@ -36,6 +43,40 @@ def test_when_a_map_raises_no_task_is_at_work_any_more() -> None:
             threads.map(task, range(12))
         assert running == 0
         assert most > 1
+
+
+def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(3):
+        table = pa.table({"id": range(400 * shard, 400 * shard + 400)})
+        pq.write_table(table, tmp_path / "in" / f"{shard}.parquet", row_group_size=100)
+    clear, gathering, cleared = Arena.clear, threading.Lock(), []
+
+    def slow(group: Group, order: Indices) -> Iterator[pa.Table]:
+        with gathering:
+            time.sleep(0.1)
+            yield from gather(group, order)
+
+    def clearing(arena: Arena) -> None:
+        cleared.append(gathering.locked())
+        clear(arena)
+
+    def failing(store: LocalStore, path: str, pieces: Iterable[Buffer], part_bytes: int = 0) -> Entry:
+        if path.endswith(".parquet") and ".corgi2" not in path:
+            assert len(list(itertools.islice(pieces, 2))) == 2, "a head, and a block, after which the next is gathered"
+            raise StoreError("no space")
+        return publish(store, path, pieces, part_bytes)
+
+    publish = LocalStore.publish
+    monkeypatch.setattr(mixer, "gather", slow)
+    monkeypatch.setattr(Arena, "clear", clearing)
+    monkeypatch.setattr(LocalStore, "publish", failing)
+    with pytest.raises(StoreError, match="no space"):
+        corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", buffer_blocks=4)
+    assert cleared
+    assert not any(cleared)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,8 +7,8 @@ slices, else a block; and what a store holds of an upload.
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -74,6 +74,11 @@ class Threads:
             if not future.cancelled() and (error := future.exception()) is not None:
                 raise error
         return [future.result() for future in futures]
+
+    def gathered(self) -> None:
+        """Wait until nothing is being gathered any more."""
+        with suppress(RuntimeError, CancelledError):  # where all threads are ended, nobody gathers
+            self.gatherer.submit(int).result()
 
     def write(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
         future = self.writers.submit(task, *arguments)
@@ -227,6 +232,13 @@ class Mixing:
             if future.done():
                 future.result()
 
+    def _gathered_ahead(self, blocks: Iterable[Iterable[pa.Table]]) -> Iterable[Iterable[pa.Table]]:
+        """By blocks, where the format writes whole ones, else by slices: a block may be all of the shard."""
+        pool = self.mixer.threads.gatherer
+        if self.mixer.stage.source.format.writes_blocks:
+            return ahead(pool, map(list, blocks))
+        return (ahead(pool, slices) for slices in blocks)
+
     def _write_here(self, shard: int, body: Iterator[Iterable[pa.Table]]) -> None:
         """In this thread, because the body reads, and readers must not wait for each other."""
         done: Future[tuple[Digest, NewShard]] = Future()
@@ -244,12 +256,13 @@ class Mixing:
         path = mixer.path_of(self.group, shard)
         tables: Iterable[Iterable[pa.Table]] = map(tally.of, blocks)
         if is_alone:  # nobody else is writing
-            tables = ahead(mixer.threads.gatherer, map(list, tables))
+            tables = self._gathered_ahead(tables)
         writing = mixer.stage.source.format.write(tables, mixer.recipe.profile)
         body = _Body(writing, mixer.threads.stop, release)
         try:
             entry = mixer.target.publish(path, body, upload_bytes(mixer.recipe.buffer_bytes))
         finally:
+            mixer.threads.gathered()  # of what a failed upload leaves behind, before the memory is used again
             release()
             release_unused()
         return tally.total, NewShard(path, entry.size, body.checksum.digest(), body.blocks)

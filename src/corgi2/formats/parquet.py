@@ -301,17 +301,23 @@ def _options(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
 
 def _has_dictionary(column: pq.ColumnChunkMetaData) -> bool:
     """Whether a dictionary saves anything: writers try one for every column, and leave its page where it did not. Then
-    values lie in the data's pages themselves, where else there are indices of a few bytes."""
+    a number takes more than it does plainly, and texts overflow into the data's pages, where else indices of a few
+    bytes lie."""
     if not column.has_dictionary_page:
         return False
     plain = _PLAIN_BYTES.get(column.physical_type, 0) * column.num_values
-    data = column.total_compressed_size - (column.data_page_offset - column.dictionary_page_offset)
-    return not 0 < plain <= column.total_uncompressed_size and data <= _INDEX_BYTES * column.num_values
+    if 0 < plain <= column.total_uncompressed_size:
+        return False
+    page_bytes = column.data_page_offset - column.dictionary_page_offset
+    if not 0 < page_bytes < column.data_page_offset:
+        return True
+    data_bytes = column.total_compressed_size - page_bytes
+    return bool(data_bytes <= _HEADER_BYTES + _INDEX_BYTES * column.num_values)
 
 
 _PLAIN_BYTES = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
-_INDEX_BYTES = 8
-"""Of a value in a page, with its levels, at the most."""
+_INDEX_BYTES, _HEADER_BYTES = 8, 16_384
+"""Of a value in a page, with its levels, at the most; and of the pages' headers."""
 
 
 def _codec(name: str) -> str:

@@ -18,7 +18,7 @@ from corgi2.shard import Buffer
 from corgi2.stores.url import Url, parse_url
 
 PART_BYTES = 64_000_000
-"""One request moves at most this much; a larger object goes in ⌈size / PART_BYTES⌉ parts."""
+"""One request moves at most this much; a larger object goes in parts."""
 _LEAST_PART_BYTES, _PART_SHARE, _WHOLE_PARTS = 8_000_000, 64, 4
 
 Options = Mapping[str, object]
