@@ -17,7 +17,7 @@ from corgi2 import theory
 from corgi2.advise import Advice, advise
 from corgi2.errors import SourceError
 from corgi2.index import open_index
-from corgi2.methods import Means, Offline, Shape
+from corgi2.methods import Means, Offline, Shape, Table
 from corgi2.prices import NOTHING, known, load_prices
 from corgi2.quote import Asked, quote
 from corgi2.scout import By, Prediction, predict
@@ -394,3 +394,15 @@ def test_planned_passes_replace_guessed_ones() -> None:
     planned = Offline(groups=9, shards=9_000, blocks=900_000, reads=800)
     advice = advise(TB27, CLUSTER, planned, replace(planned, between=9_000))
     assert _named(advice, "Corgi², 1 pass, even picks").online_requests == 900_000 * 90
+
+
+@pytest.mark.parametrize(("size", "puts"), [(32e6, 1), (33e6, 5 + 2), (80e6, 10 + 2)])
+def test_a_plan_counts_the_parts_that_a_small_buffer_writes(size: float, puts: int) -> None:
+    shape = Shape(records=100, bytes=1_000_000_000, shards=10, blocks=10, footprint=1_000_000_000)
+    table = Table(
+        shape,
+        Means(200_000_000, 200_000_000, 1, 1, NOTHING, 1e9, 0.0),
+        Offline(5, 10, 10, 10, 0),
+        Offline(5, 10, 10, 10, 0),
+    )
+    assert table._puts(size) == puts
