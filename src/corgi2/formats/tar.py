@@ -219,8 +219,11 @@ def _names_of(names: Bytes, known: bool) -> _Names:
     if slashes.any():
         base = np.where(slashes.any(axis=1), width - np.argmax(slashes[:, ::-1], axis=1), 0)
         dots &= columns >= base[:, None]
-    has_key, dot = dots.any(axis=1), np.argmax(dots, axis=1)
-    special = (has_key & (dot == base)) | (names == _NEWLINE).any(axis=1) | (names[:, 0] == _UNDERSCORE)
+    dot = np.argmax(dots, axis=1)
+    has_key, newlines = dots[np.arange(count), dot], names == _NEWLINE
+    special = (has_key & (dot == base)) | (names[:, 0] == _UNDERSCORE)
+    if newlines.any():
+        special |= newlines.any(axis=1)
     for row in np.flatnonzero(special).tolist():
         text = names[row].tobytes().rstrip(b"\0")
         match = _KEY_AND_PART.fullmatch(text)

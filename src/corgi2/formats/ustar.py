@@ -16,12 +16,15 @@ from corgi2.formats.framed import Bytes, Where
 UNIT = 512
 _ROWS = 1 << 13
 """Headers that are looked at as a whole at a time: 4 MB."""
+_BAND = 64
+"""Names that are looked at as one row: numpy is slow at many short ones."""
 _STEPS = 64
 """Members of a sample, beyond which the search is faster than going from each to the next."""
 REPACK = "pack the archive again, for example with: tar --sort=name --hard-dereference -cf NEW.tar FOLDER"
 
-_NAME, _SIZE, _SUM, _KIND, _LINK, _MAGIC, _PREFIX = (
+_NAME, _SHORT_NAME, _SIZE, _SUM, _KIND, _LINK, _MAGIC, _PREFIX = (
     slice(0, 100),
+    slice(0, 32),
     slice(124, 136),
     slice(148, 156),
     156,
@@ -101,9 +104,8 @@ def read_archive(data: Bytes, where: Where, starts: Indices | None = None) -> Ar
     if not where.known:
         _check_extended(data, headers, where)
     long_names, links = _extended_names(data, headers, real, where)
-    width = min(_NAME.stop, _PREFIX.stop)
-    grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[:, :width]
-    names = [_terminated(grid[at[start : start + _ROWS] // UNIT]) for start in range(0, len(at), _ROWS)]
+    grid = _grid(data)
+    names = [_names(grid, at[start : start + _ROWS] // UNIT) for start in range(0, len(at), _ROWS)]
     return Archive(
         headers.at[firsts],
         at + UNIT,
@@ -127,6 +129,23 @@ def _stacked(names: list[Bytes]) -> Bytes:
     return stack
 
 
+def _grid(data: Bytes) -> Bytes:
+    """A row a unit."""
+    return data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
+
+
+def _names(grid: Bytes, at: Indices) -> Bytes:
+    """The names in the headers of these units. Most are short, which a zero behind them tells."""
+    short = _field(grid, _SHORT_NAME, at)
+    return _terminated(_field(grid, _NAME, at) if short[:, -1].any() else short)
+
+
+def _field(grid: Bytes, place: slice, at: Indices) -> Bytes:
+    """A field of the headers of these units: a row each. Rows are copied as one item, not byte by byte."""
+    width = place.stop - place.start
+    return grid[:, place].view(f"V{width}")[:, 0][at].view(np.uint8).reshape(-1, width)
+
+
 def _terminated(names: Bytes) -> Bytes:
     """Zero whatever follows a name's first zero, and cut the columns that no name reaches."""
     names = np.ascontiguousarray(_cut_columns(names))
@@ -137,18 +156,21 @@ def _terminated(names: Bytes) -> Bytes:
 
 
 def _cut_columns(names: Bytes) -> Bytes:
-    used = np.flatnonzero(np.bitwise_or.reduce(names, axis=0))
+    height, width = len(names) // _BAND, names.shape[1]
+    bands = names[: height * _BAND].reshape(height, _BAND * width)
+    total = np.bitwise_or.reduce(bands, axis=0).reshape(_BAND, width)
+    used = np.flatnonzero(np.concatenate([total, names[height * _BAND :]]).any(axis=0))
     return names[:, : int(used[-1]) + 1 if len(used) else 0]
 
 
 def _walk(data: Bytes, starts: Indices, where: Where) -> tuple[Headers, int, bool]:
     """The headers of a sound archive, from member to member, but from many members at once."""
-    grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
+    grid = _grid(data)
     at, bound = starts // UNIT, np.append(starts[1:], len(data)) // UNIT
     steps: list[tuple[Indices, Bytes, Indices]] = []
     while len(at) and len(steps) < _STEPS:
         kind = grid[at, _KIND]
-        size = np.where(_WITHOUT_BODY[kind], 0, _numbers(grid[:, _SIZE][at]))
+        size = np.where(_WITHOUT_BODY[kind], 0, _numbers(_field(grid, _SIZE, at)))
         steps.append((at, kind, size))
         at = at + 1 + (size + UNIT - 1) // UNIT
         at, bound = at[at < bound], bound[at < bound]
@@ -162,11 +184,12 @@ def _walk(data: Bytes, starts: Indices, where: Where) -> tuple[Headers, int, boo
 
 def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
     """The headers, from the first on; the offset behind the last member, and whether an end mark lies there."""
-    grid = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)
-    at = np.flatnonzero(grid[:, _MAGIC.start] == ord("u"))
-    at = at[grid[:, _MAGIC.start : _MAGIC.start + 5][at].view("S5").ravel() == b"ustar"]
+    grid = _grid(data)
+    front, rest = slice(_MAGIC.start, _MAGIC.start + 4), _MAGIC.start + 4  # four bytes compare as one number
+    at = np.flatnonzero(grid[:, front].view("<u4") == int.from_bytes(b"usta", "little"))
+    at = at[grid[at, rest] == ord("r")]
     kind = grid[at, _KIND]
-    size = np.where(_WITHOUT_BODY[kind], 0, _numbers(grid[:, _SIZE][at]))
+    size = np.where(_WITHOUT_BODY[kind], 0, _numbers(_field(grid, _SIZE, at)))
     size = _pax_sizes(data, Headers(at * UNIT, kind, size))
     follows = at + 1 + (size + UNIT - 1) // UNIT
     taken = _follow(at, follows)
@@ -206,6 +229,8 @@ def _follow(at: Indices, follows: Indices) -> Indices:
     """Which candidates lie on the chain from unit 0. Steps from break to break, not from member to member."""
     if not len(at) or at[0] != 0:
         return np.empty(0, np.int64)
+    if (follows[:-1] == at[1:]).all():
+        return np.arange(len(at))
     place = np.searchsorted(at, follows)
     known = place < len(at)
     known[known] = at[place[known]] == follows[known]
@@ -224,15 +249,23 @@ def _numbers(fields: Bytes) -> Indices:
     """Octal numbers, or GNU's base 256 for large ones; what is neither is as large as can be."""
     digit = (fields & 0xF8) == ord("0")
     usual = fields.shape[1] - 1  # digits, then a zero or a space
-    if digit[:, :usual].all() and ((fields[:, usual:] == 0) | (fields[:, usual:] == ord(" "))).all():
-        # at most 36 bits, which a float keeps exactly, and sums several times as fast
-        return ((fields[:, :usual] & 7).astype(np.float64) @ 8.0 ** np.arange(usual - 1, -1, -1)).astype(np.int64)
+    if digit[:, :usual].all() and ((fields[:, usual] == 0) | (fields[:, usual] == ord(" "))).all():
+        return _octal(fields) >> 3
     value = np.zeros(len(fields), np.int64)
     for column in range(fields.shape[1]):
         value = np.where(digit[:, column], value * 8 + (fields[:, column] & 7), value)
     value[~(digit | (fields == 0) | (fields == ord(" "))).all(axis=1)] = _HUGE
     for row in np.flatnonzero(fields[:, 0] == 0x80).tolist():
         value[row] = min(int.from_bytes(fields[row, 1:].tobytes(), "big"), _HUGE)
+    return value
+
+
+def _octal(fields: Bytes) -> Indices:
+    """Numbers of as many digits as there are columns: the digits of four columns at once, then pairs of them."""
+    value = np.zeros(len(fields), np.int64)
+    for four in (fields & 7).view("<u4").T:
+        twos = (four << 3 | four >> 8) & 0x003F003F
+        value = value << 12 | (twos << 6 | twos >> 16) & 0xFFF
     return value
 
 
@@ -264,9 +297,11 @@ def _pax_sizes(data: Bytes, headers: Headers) -> Indices:
 def _with_field(word: bytes, data: Bytes, headers: Headers) -> list[int]:
     """Which extended headers hold a word: one search over all bodies of the usual length, then the long ones."""
     extended = np.flatnonzero(headers.kind == ord("x"))
+    if not len(extended):
+        return []
     at, size = headers.at[extended] + UNIT, headers.size[extended]
     short = np.flatnonzero((size <= UNIT) & (at + UNIT <= len(data)))
-    text = data[: len(data) // UNIT * UNIT].reshape(-1, UNIT)[at[short] // UNIT].tobytes()
+    text = _grid(data)[at[short] // UNIT].tobytes()
     found, position = [], text.find(word)
     while position >= 0:
         found.append(int(extended[short[position // UNIT]]))
