@@ -48,6 +48,10 @@ def _table(rows: list[tuple[object, ...]], skip: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=SCHEMA).slice(skip if rows else 0)
 
 
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]
+
+
 @given(
     st.lists(st.tuples(st.lists(ROWS, min_size=1, max_size=70), st.integers(0, 9)), min_size=1, max_size=4),
     st.randoms(),
@@ -58,7 +62,7 @@ def test_tables_in_any_order_are_one_table(parts: list[tuple[list[tuple[object, 
     columns = Columns.reserve(SCHEMA, [len(table) for table in tables], arena)
     arrival = list(range(len(tables)))
     random.shuffle(arrival)  # type: ignore[attr-defined]
-    firsts = {number: columns.add(tables[number]) for number in arrival}
+    firsts = {number: columns.add(_batch(tables[number])) for number in arrival}
     joined = columns.table()
     for number, table in enumerate(tables):
         rows = pa.array(np.arange(firsts[number], firsts[number] + len(table)))
@@ -75,7 +79,7 @@ def test_many_threads_may_lay_down_tables() -> None:
     firsts: dict[int, int] = {}
 
     def lay(number: int) -> None:
-        firsts[number] = columns.add(tables[number])
+        firsts[number] = columns.add(_batch(tables[number]))
 
     threads = [threading.Thread(target=lay, args=(number,)) for number in range(16)]
     for thread in threads:
@@ -92,7 +96,14 @@ def test_too_little_room_is_an_error() -> None:
     table = pa.table({"text": ["x" * 1000] * 10})
     columns = Columns.reserve(table.schema, [10], Arena(2_000))
     with pytest.raises(MemoryError):
-        columns.add(table)
+        columns.add(_batch(table))
+
+
+def test_more_rows_than_were_expected_are_an_error() -> None:
+    table = pa.table({"n": [1] * 100})
+    columns = Columns.reserve(table.schema, [10], Arena(10_000))
+    with pytest.raises(ValueError, match="128 rows, where 64 were expected"):
+        columns.add(_batch(table))
 
 
 def test_what_has_no_single_array_is_not_flat() -> None:

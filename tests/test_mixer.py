@@ -1,6 +1,5 @@
 """One group: whoever reads has ended before anybody else may write where it did."""
 
-import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +12,9 @@ import pytest
 import corgi2
 from corgi2 import mixer
 from corgi2.block import Arena, Group, gather
+from corgi2.digest import Digest, digest
 from corgi2.errors import StoreError
+from corgi2.formats import pipe
 from corgi2.mixer import Threads
 from corgi2.plan import Indices, permutation
 from corgi2.shard import Buffer
@@ -65,11 +66,12 @@ def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
 
     def failing(store: LocalStore, path: str, pieces: Iterable[Buffer], part_bytes: int = 0) -> Entry:
         if path.endswith(".parquet") and ".corgi2" not in path:
-            assert len(list(itertools.islice(pieces, 2))) == 2, "a head, and a block, after which the next is gathered"
+            assert len(next(iter(pieces))), "of the first block, while the next is gathered"
             raise StoreError("no space")
         return publish(store, path, pieces, part_bytes)
 
     publish = LocalStore.publish
+    monkeypatch.setattr(pipe, "_SLAB_BYTES", 64)
     monkeypatch.setattr(mixer, "gather", slow)
     monkeypatch.setattr(Arena, "clear", clearing)
     monkeypatch.setattr(LocalStore, "publish", failing)
@@ -77,6 +79,30 @@ def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
         corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", buffer_blocks=4)
     assert cleared
     assert not any(cleared)
+
+
+def test_when_reading_ends_early_nothing_is_hashed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, running = pa.table({"id": range(10)}), threading.Semaphore(0)
+
+    def slow(table: pa.Table) -> Digest:
+        running.release()
+        time.sleep(0.1)
+        assert running.acquire(blocking=False)
+        return digest(table)
+
+    monkeypatch.setattr(mixer, "digest", slow)
+    with Threads(1, 1) as threads:
+        hashing = mixer._Hashing(threads.hashers)
+        with hashing:
+            hashing.see(table)
+        assert hashing.total() == digest(table)
+        for _ in range(20):
+            hashing.see(table)
+        running.acquire()
+        running.release()
+        with pytest.raises(ValueError, match="damaged"), hashing:
+            raise ValueError("damaged")
+        assert not running.acquire(blocking=False)
 
 
 @pytest.mark.parametrize("seed", range(3))

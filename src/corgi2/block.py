@@ -94,15 +94,6 @@ class Group:
     """What the table takes, where Arrow cannot tell."""
 
     @property
-    def spans(self) -> list[tuple[int, int]]:
-        """The first row and the last, not included, of each run of records in the table."""
-        if self.rows is None:
-            return [(0, self.table.num_rows)]
-        ends = np.cumsum(self.counts)
-        filled = [(int(self.rows[end - count]), count) for end, count in zip(ends, self.counts, strict=True) if count]
-        return [(first, first + count) for first, count in filled]
-
-    @property
     def records(self) -> int:
         return self.table.num_rows if self.rows is None else len(self.rows)
 

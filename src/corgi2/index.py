@@ -90,10 +90,18 @@ class Index:
 
     def pieces(self, source: Source, numbers: Iterable[int]) -> list[Piece]:
         """Blocks by number, ready to be read. The source must be the one that was indexed."""
-        shard, start, length, records = (self.column(name) for name in ("shard", "start", "length", "records"))
+        names = ("shard", "start", "length", "records", "footprint")
+        shard, start, length, records, footprint = (self.column(name) for name in names)
         checksum = self.blocks.column("checksum")
         return [
-            Piece(source.shard(int(shard[n])), int(start[n]), int(length[n]), checksum[int(n)].as_py(), int(records[n]))
+            Piece(
+                source.shard(int(shard[n])),
+                int(start[n]),
+                int(length[n]),
+                checksum[int(n)].as_py(),
+                int(records[n]),
+                int(footprint[n]),
+            )
             for n in numbers
         ]
 

@@ -6,6 +6,7 @@ slices, else a block; and what a store holds of an upload.
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from corgi2.errors import ShardError, SourceError
 from corgi2.journal import Marker, NewShard
 from corgi2.memory import release_unused
 from corgi2.plan import MIXTURES, draws, keep_apart, permutation
+from corgi2.process import processors
 from corgi2.recipe import Recipe
 from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
 from corgi2.stage import Stage
@@ -34,11 +36,12 @@ _LAST_WORDS_SECONDS = 1.0
 
 
 class Threads:
-    """Those that read, those that write, one that gathers for a lonely writer, and one that waits for the shards of a
-    group to arrive."""
+    """Those that read, those that hash what was read, those that write, one that gathers for a lonely writer, and one
+    that waits for the shards of a group to arrive."""
 
     def __init__(self, readers: int, writers: int) -> None:
         self.readers, self.writers = ThreadPoolExecutor(readers), ThreadPoolExecutor(writers)
+        self.hashers = ThreadPoolExecutor(min(readers, processors()))
         self.gatherer, self.settler = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.stop = threading.Event()
         self._writing: set[Future[Any]] = set()
@@ -48,7 +51,7 @@ class Threads:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
-        for pool in (self.readers, self.gatherer, self.writers, self.settler):
+        for pool in (self.readers, self.hashers, self.gatherer, self.writers, self.settler):
             pool.shutdown(wait=not interrupted, cancel_futures=True)
 
     @contextmanager
@@ -87,15 +90,16 @@ class Threads:
         return future
 
 
+_AHEAD = 2
 _Item = TypeVar("_Item")
 
 
 def ahead(pool: ThreadPoolExecutor, items: Iterable[_Item]) -> Iterator[_Item]:
-    """Items, of which the next is made by the pool while one is used. In the end the pool keeps no memory."""
+    """Items, of which the next ones are made by the pool while one is used. In the end the pool keeps no memory."""
     source = itertools.chain(items, _released())
-    ready = pool.submit(next, source, None)
-    while (item := ready.result()) is not None:
-        ready = pool.submit(next, source, None)
+    ready = deque(pool.submit(next, source, None) for _ in range(_AHEAD))
+    while (item := ready.popleft().result()) is not None:
+        ready.append(pool.submit(next, source, None))
         yield item
 
 
@@ -173,7 +177,7 @@ class Mixing:
             yield from self._in_turn(right, at + len(left))
             return
         if part is not None:
-            self.taken += sum((_digest_of(part.group.table, *span) for span in part.group.spans), Digest())
+            self.taken += part.hashing.total()
             yield from part.cut(part.order, self.mixer.stage.blocks)
 
     def _halves(self, blocks: Indices, error: MemoryError) -> tuple[Indices, Indices]:
@@ -185,29 +189,33 @@ class Mixing:
         """Blocks in memory, and the order in which to write them; None where nothing is left of them."""
         recipe = self.mixer.recipe
         unique, drawn = np.unique(blocks, return_inverse=True)
-        group = self._read_sound(unique if recipe.settings.with_replacement else blocks)
-        if group is None:
+        sound = self._read_sound(unique if recipe.settings.with_replacement else blocks)
+        if sound is None:
             return None
+        group, hashing = sound
         if group.footprint > TOLERANCE * recipe.buffer_bytes:
+            hashing.total()  # before the memory is used again
             raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {recipe.buffer_bytes}")
         key = (recipe.settings.seed, self.mixer.stage.number, MIXTURES, self.group, at)
         if recipe.settings.with_replacement:
-            return _Part(group, _drawn_rows(group, drawn, key))
-        return _Part(group, permutation(group.records, key))
+            return _Part(group, _drawn_rows(group, drawn, key), hashing)
+        return _Part(group, permutation(group.records, key), hashing)
 
-    def _read_sound(self, blocks: Indices) -> Group | None:
+    def _read_sound(self, blocks: Indices) -> "tuple[Group, _Hashing] | None":
         """The blocks of sound shards, where damaged ones may be left out."""
         mixer, stage = self.mixer, self.mixer.stage
         while len(blocks):
             mixer.arena.clear()
+            hashing = _Hashing(mixer.threads.hashers)
             pieces = stage.index.pieces(stage.source, blocks.tolist())
             watched = [
                 replace(piece, file=WatchedShard(piece.file, mixer.advance, mixer.threads.stop)) for piece in pieces
             ]
             try:
-                group = stage.source.format.read(watched, mixer.arena, mixer.threads.map)
+                with hashing:
+                    group = stage.source.format.read(watched, mixer.arena, mixer.threads.map, hashing.see)
                 mixer.threads.readers.submit(release_unused)
-                return group
+                return group, hashing
             except ShardError as error:
                 if not mixer.recipe.settings.skip_bad:
                     raise
@@ -225,8 +233,7 @@ class Mixing:
             if len(rows):
                 blocks = part.cut(rows, mixer.stage.blocks)
                 self.writing.append(mixer.threads.write(self._publish, shard, blocks, free.hold(), len(shards) == 1))
-        hashing = [mixer.threads.readers.submit(_digest_of, group.table, *span) for span in group.spans]
-        self.taken += sum((future.result() for future in hashing), Digest())
+        self.taken += part.hashing.total()
         free.wait()
         for future in self.writing:
             if future.done():
@@ -262,9 +269,9 @@ class Mixing:
         try:
             entry = mixer.target.publish(path, body, upload_bytes(mixer.recipe.buffer_bytes))
         finally:
+            writing.close()
             mixer.threads.gathered()  # of what a failed upload leaves behind, before the memory is used again
             release()
-            release_unused()
         return tally.total, NewShard(path, entry.size, body.checksum.digest(), body.blocks)
 
 
@@ -274,6 +281,7 @@ class _Part:
 
     group: Group
     order: Indices
+    hashing: "_Hashing"
 
     def cut(self, rows: Indices, blocks: int) -> Iterator[Iterable[pa.Table]]:
         """Some of the records as blocks of nearly equal counts, none empty."""
@@ -315,6 +323,29 @@ class _Latch:
             self._changed.wait_for(lambda: self._held == 0)
 
 
+class _Hashing:
+    """Digests of what was read, made beside the reading. If that ends early, nothing of it is looked at any more."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._parts: list[Future[Digest]] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for part in self._parts:
+                part.cancel()
+            wait(self._parts)
+
+    def see(self, table: pa.Table) -> None:
+        self._parts.append(self._pool.submit(digest, table))
+
+    def total(self) -> Digest:
+        return sum((part.result() for part in self._parts), Digest())
+
+
 @dataclass(slots=True)
 class _Tally:
     """The digest of tables as they pass."""
@@ -349,8 +380,3 @@ class _Body:
                 return end.value
             self.checksum.update(piece)
             yield piece
-
-
-def _digest_of(table: pa.Table, first: int, last: int) -> Digest:
-    """The digest of a range of rows."""
-    return digest(table.slice(first, last - first))

@@ -75,7 +75,8 @@ BLOCK_BYTES = 64_000_000
 """Shards are cut into blocks of about this size, at record boundaries."""
 
 Writing: TypeAlias = Generator[Buffer, None, tuple[Block, ...]]
-"""The bytes of a new shard, one piece after another; what it returns are the shard's blocks."""
+"""The bytes of a new shard, one piece after another, of which each may be gone when the next is asked for; what it
+returns are the shard's blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class Piece:
     """What its bytes must have, where that is known."""
     records: int = 0
     """How many it holds, where that is known."""
+    footprint: int = 0
+    """Bytes that they take in memory, where that is known."""
 
     @property
     def is_whole(self) -> bool:
@@ -117,6 +120,9 @@ class Piece:
 
 Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """``map``, or the ``map`` of a pool of threads."""
+
+See: TypeAlias = Callable[[Any], object]
+"""Is shown a table."""
 
 
 class Checksum:

@@ -11,6 +11,7 @@ import numpy as np
 
 from corgi2.block import SLACK_BYTES, Arena, Indices
 from corgi2.errors import Corgi2Error, SourceError
+from corgi2.formats.pipe import PIPE_BYTES
 from corgi2.journal import Journal, Marker
 from corgi2.memory import give_back
 from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
@@ -26,6 +27,8 @@ _PARTS = 2
 """Of a large object, beside its beginning: what waits to be sent, and what is being sent."""
 _SHARE_OF_THREADS = 8
 """Of the buffer, for what threads hold beside it."""
+_DECODING = 3
+"""Times what a block takes once it is decoded; allocators keep what is no more needed for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +78,14 @@ class Work:
         return Arena(int(TOLERANCE * self.recipe.buffer_bytes) + SLACK_BYTES)
 
     def threads(self, workers: int) -> Threads:
-        """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, each
-        holds one, as stored, decoded and encoded."""
+        """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, a
+        reader holds one as stored, and what Arrow takes to decode it; a writer one, and what is on its way from it."""
         stage, room = self.stage, self.recipe.buffer_bytes // _SHARE_OF_THREADS
         writers = min(workers, max(1, room // self._upload_bytes))
         if not stage.source.format.writes_blocks:
             return Threads(workers, writers)
-        read = int(stage.index.column("footprint").max() + stage.index.column("length").max())
-        written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks)
+        read = int(_DECODING * stage.index.column("footprint").max() + stage.index.column("length").max())
+        written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks) + PIPE_BYTES
         return Threads(min(workers, max(1, room // read)), min(writers, max(2, room // written)))
 
     @property
@@ -95,13 +98,13 @@ class Work:
         return max(1, min(shard, whole_bytes(part) + _PARTS * part))
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
+        give_back()  # what came before has left behind
         return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)
 
     def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
         """None where another run has made the group meanwhile."""
         if self.marker(group) is not None:
             return None
-        give_back()
         try:
             return mixer.start(group, blocks)
         except Corgi2Error:

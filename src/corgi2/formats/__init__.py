@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from corgi2.block import Arena, Decoder, Group, Taste
 from corgi2.formats import jsonl, parquet, tar
-from corgi2.shard import Block, Mapper, Piece, Scan, ShardFile, Writing
+from corgi2.shard import Block, Mapper, Piece, Scan, See, ShardFile, Writing
 
 
 class Format(Protocol):
@@ -45,8 +45,8 @@ class Format(Protocol):
     def taste(self, piece: Piece) -> Taste:
         """Some records of a piece, for estimates, in one small read."""
 
-    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
-        """Blocks, or whole shards, side by side in memory."""
+    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map, see: See | None = None) -> Group:
+        """Blocks, or whole shards, side by side in memory. ``see`` is shown records as soon as they lie there."""
 
     def stream(self, file: ShardFile) -> Iterator[Any]:
         """All records of a shard as tables, front to back, a part of it in memory at a time."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from corgi2.block import Arena, Indices
 
-_ROWS = 64
+ROWS = 64
 """Tables begin at multiples of so many rows, so that no two share a byte of a bitmap."""
 ROW_BYTES = 4
 """What a row takes in the list of those that are rows, unless there are billions."""
@@ -36,7 +36,7 @@ def _bits(kind: pa.DataType) -> int:
     return 0
 
 
-def table_bytes(table: pa.Table) -> int:
+def table_bytes(table: pa.Table | pa.RecordBatch) -> int:
     """Bytes that a table takes here: strings with offsets of 64 bits."""
     widened = sum(4 for kind in table.schema.types if kind in _WIDE) if is_flat(table.schema) else 0
     return int(table.nbytes + widened * table.num_rows)
@@ -76,13 +76,14 @@ class Columns:
     def _claim(self, size: int) -> Bytes:
         return self.arena.array(self.arena.claim(-(-size // 64) * 64), size)
 
-    def add(self, table: pa.Table) -> int:
+    def add(self, table: pa.RecordBatch) -> int:
         """Put a table down; returns its first row."""
-        table = table.combine_chunks()
-        arrays = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in table.columns]
+        arrays = table.columns
         texts = [_text(array) for array in arrays if array.type in _TEXT]
         with self._lock:
             first, self._used = self._used, self._used + _room(len(table))
+            if self._used > self._capacity:
+                raise ValueError(f"{self._used} rows, where {self._capacity} were expected")
             at = self.arena.claim(sum(len(data) for _, data in texts))
             self._bytes += table_bytes(table)
         for column, array in zip(self._columns, arrays, strict=True):
@@ -108,11 +109,12 @@ class Columns:
         behind = first + _room(count)
         starts[first + count + 1 : behind + (behind == self._capacity)] = offsets[-1]
 
-    def table(self) -> pa.Table:
-        """All tables as one, rows that are none between them."""
+    def table(self, first: int = 0, count: int | None = None) -> pa.Table:
+        """All tables as one, rows that are none between them; or some of the rows, while others are still to come."""
         text = pa.py_buffer(self.arena.view(0, self.arena.used))
+        rows = first, self._used - first if count is None else count
         return pa.table(
-            [self._array(column, text) for column in self._columns],
+            [self._array(column, text, *rows) for column in self._columns],
             schema=pa.schema(
                 [column.field.with_type(_WIDE.get(column.field.type, column.field.type)) for column in self._columns]
             ),
@@ -122,16 +124,16 @@ class Columns:
     def nbytes(self) -> int:
         return self._bytes
 
-    def _array(self, column: _Column, text: pa.Buffer) -> pa.Array:
+    def _array(self, column: _Column, text: pa.Buffer, first: int, count: int) -> pa.Array:
         kind = column.field.type
         valid = pa.py_buffer(column.valid) if column.has_nulls else None
         buffers = [valid, pa.py_buffer(column.values), *([text] if kind in _TEXT else [])]
-        return pa.Array.from_buffers(_WIDE.get(kind, kind), self._used, buffers)
+        return pa.Array.from_buffers(_WIDE.get(kind, kind), count, buffers, offset=first)
 
 
 def _room(count: int) -> int:
     """Rows for a table of so many, and at least one that is none."""
-    return (count // _ROWS + 1) * _ROWS
+    return (count // ROWS + 1) * ROWS
 
 
 def _text(array: pa.Array) -> tuple[Indices, Bytes]:

@@ -1,14 +1,15 @@
 """gzip and zstd around a framed shard. Streams both ways; memory is one part of the shard."""
 
 import zlib
-from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Protocol
 
 import pyarrow as pa
 
 from corgi2.block import reserve
 from corgi2.errors import ShardError
+from corgi2.formats.pipe import Pipe, piped
 from corgi2.shard import Buffer, Checksum, ShardFile
 
 READ_BYTES = 64_000_000
@@ -138,50 +139,9 @@ def _gzipped(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 def _streamed(pieces: Iterable[Buffer], codec: str) -> Iterator[Buffer]:
-    sink = Sink()
-    stream = pa.CompressedOutputStream(pa.PythonFile(sink, mode="w"), codec)
-    for piece in pieces:
-        stream.write(piece)
-        yield from sink.drain()
-    stream.close()
-    yield from sink.drain()
+    def compress(pipe: Pipe) -> None:
+        with pa.CompressedOutputStream(pa.PythonFile(pipe, mode="w"), codec) as stream:
+            for piece in takewhile(lambda _: pipe.is_used, pieces):
+                stream.write(piece)
 
-
-_PIECE_BYTES = 1_000_000
-
-
-class Sink:
-    """A Python file that Arrow writes to, emptied after each step."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._pieces: deque[bytes] = deque()
-        self._at = 0
-
-    def write(self, data: Buffer) -> int:
-        piece = bytes(data)
-        self._pieces.append(piece)
-        self._at += len(piece)
-        return len(piece)
-
-    def drain(self) -> Iterator[bytes]:
-        """What was written since, in pieces that are worth a call of their own."""
-        some, size = list[bytes](), 0
-        while self._pieces:
-            some.append(self._pieces.popleft())
-            size += len(some[-1])
-            if size >= _PIECE_BYTES:
-                yield b"".join(some)
-                some, size = [], 0
-        if size:
-            yield b"".join(some)
-
-    def tell(self) -> int:
-        return self._at
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.closed = True
+    yield from piped(compress)

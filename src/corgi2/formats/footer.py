@@ -104,7 +104,8 @@ class Part:
         return found if len(found) == size else bytes(found).ljust(size, b"\0")
 
     def close(self) -> None:
-        self.closed = True
+        """Arrow may hold on to the file for a while; to what lies in memory it shall not."""
+        self.closed, self._part = True, None
 
 
 def _span(file: ShardFile, footer: pq.FileMetaData, index: int) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from corgi2.block import (
 from corgi2.errors import ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
 from corgi2.process import processors
-from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, ShardFile, Writing
+from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
@@ -199,14 +199,18 @@ class FramedFormat:
                 offsets[-1] = len(data)
             yield framed_table(offsets, data)
 
-    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
+    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map, see: See | None = None) -> Group:
         """Read pieces into the arena, side by side, as one group in the order of the pieces."""
         if self.codec:
-            placed = [self._decompress(piece, arena) for piece in pieces]
+            placed = [_shown(self._decompress(piece, arena), arena, see) for piece in pieces]
         else:
             starts = [arena.claim(piece.length + len(self.framing.terminator)) for piece in pieces]
             gate = threading.Semaphore(processors())
-            placed = list(mapper(lambda at: self._fetch(at[0], at[1], arena, gate), zip(pieces, starts, strict=True)))
+
+            def fetch(at: tuple[Piece, int]) -> _Placed:
+                return _shown(self._fetch(*at, arena, gate), arena, see)
+
+            placed = list(mapper(fetch, zip(pieces, starts, strict=True)))
         return _group(placed, arena)
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str = "") -> Writing:  # noqa: ARG002
@@ -326,6 +330,13 @@ class _Front:
 class _Placed:
     start: int
     frames: Frames
+
+
+def _shown(placed: _Placed, arena: Arena, see: See | None) -> _Placed:
+    if see is not None:
+        offsets = placed.frames.offsets
+        see(framed_table(offsets, arena.array(placed.start, int(offsets[-1]))))
+    return placed
 
 
 _NOWHERE = _Placed(0, Frames(np.zeros(1, np.int64)))

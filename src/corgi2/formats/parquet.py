@@ -8,8 +8,9 @@ import base64
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,7 @@ import pyarrow.parquet as pq
 
 from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, taker
 from corgi2.errors import ShardError, SourceError
-from corgi2.formats.columns import ROW_BYTES, Columns, is_flat, table_bytes
-from corgi2.formats.compression import Sink
+from corgi2.formats.columns import ROW_BYTES, ROWS, Columns, is_flat, table_bytes
 from corgi2.formats.footer import (
     FOOTER_GUESS,
     RESTORE,
@@ -34,9 +34,12 @@ from corgi2.formats.footer import (
     row_group_spans,
     schema_text,
 )
-from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, ShardFile, Writing
+from corgi2.formats.pipe import Pipe, piped
+from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 
 _ALIGNMENT = 64
+_STEP_BYTES = 2_000_000
+"""Decoded at a time, on the way to where it stays: Arrow takes several times as much meanwhile."""
 
 
 class Profile(NamedTuple):
@@ -79,9 +82,9 @@ class ParquetFormat:
         check_overlap(file, blocks)
         return Scan(blocks, schema=schema_text(schema))
 
-    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map) -> Group:
+    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map, see: See | None = None) -> Group:
         """Decoded row groups move to the arena: in Arrow's own memory they take up to twice their size."""
-        reading = _Reading(pieces, arena)
+        reading = _Reading(pieces, arena, see)
         return reading.group(list(mapper(reading.read, pieces)))
 
     def stream(self, file: ShardFile) -> Iterator[pa.Table]:
@@ -97,24 +100,11 @@ class ParquetFormat:
 
     def write(self, blocks: Iterable[Iterable[pa.Table]], profile: str) -> Writing:
         """A row group a block. Its footprint is then known, whatever its columns."""
-        schema, options = Profile.decode(profile)
-        sink, written = Sink(), []
-        writer = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **options)
-        yield from sink.drain()
-        start = sink.tell()
-        for tables in blocks:
-            group = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
-            writer.write_table(group, row_group_size=max(1, group.num_rows))
-            checksum = Checksum()
-            for piece in sink.drain():
-                checksum.update(piece)
-                yield piece
-            footprint = _in_memory(group) + PLACE_BYTES * group.num_rows
-            written.append(Block(start, sink.tell() - start, group.num_rows, footprint, checksum=checksum.digest()))
-            start = sink.tell()
-        writer.close()
-        yield from sink.drain()
-        return tuple(written)
+
+        def encode(pipe: Pipe) -> tuple[Block, ...]:
+            return tuple(_encode(takewhile(lambda _: pipe.is_used, blocks), Profile.decode(profile), pipe))
+
+        return (yield from piped(encode))
 
     def decoder(self, group: Group, url: str) -> "_Rows":
         return _Rows(group, taker(group), url)
@@ -167,41 +157,88 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))
 
 
+class _Run(NamedTuple):
+    """Rows in memory, one behind another: in the columns of all, or in a table of their own."""
+
+    first: int
+    records: int
+    table: pa.Table | None = None
+
+
 class _Reading:
     """Pieces on their way to one group: columns of single arrays if they are flat, else a chunk a piece."""
 
-    def __init__(self, pieces: Sequence[Piece], arena: Arena) -> None:
-        self._pieces, self._arena = pieces, arena
+    def __init__(self, pieces: Sequence[Piece], arena: Arena, see: See | None) -> None:
+        self._pieces, self._arena, self._see = pieces, arena, see
         self._schema: pa.Schema | None = None
         self._columns: Columns | None = None
         self._lock = threading.Lock()
 
-    def read(self, piece: Piece) -> "tuple[int, int, pa.Table | None]":
-        """A piece's first row and how many it has; and a table, where it stays one."""
-        table = _read_piece(piece)
+    def read(self, piece: Piece) -> list[_Run]:
+        with _open_piece(piece, _scratch(piece.length)) as (reader, groups, rows), _clear_errors(piece):
+            columns = self._columns_for(piece, reader.schema_arrow)
+            if columns is None:
+                table = _decode(reader, groups)
+                runs = [_Run(0, table.num_rows, _move(table, self._arena))]
+            else:
+                batches = reader.iter_batches(_step(piece), row_groups=groups, use_threads=False)
+                runs = [_Run(columns.add(batch), len(batch)) for batch in batches]
+        _check_count(piece, sum(run.records for run in runs), rows)
+        if self._see is not None:
+            for run in runs:
+                self._see(columns.table(run.first, run.records) if columns is not None else run.table)
+        return runs
+
+    def _columns_for(self, piece: Piece, schema: pa.Schema) -> Columns | None:
+        """Where the rows of all pieces go, if they have a place beforehand."""
         with self._lock:
             if self._schema is None:
-                self._schema = table.schema
-                if all(piece.records for piece in self._pieces) and is_flat(table.schema):
-                    counts = (piece.records for piece in self._pieces)
-                    self._columns = Columns.reserve(table.schema, counts, self._arena)
-        if not table.schema.equals(self._schema):
+                self._schema = schema
+                if all(piece.records for piece in self._pieces) and is_flat(schema):
+                    steps = (step for piece in self._pieces for step in _steps(piece))
+                    self._columns = Columns.reserve(schema, steps, self._arena)
+        if not schema.equals(self._schema):
             raise ShardError(piece.file.name, 0, f"another schema than other shards, among {self._pieces[0].file.name}")
-        count = table.num_rows
-        if self._columns is None:
-            return 0, count, _move(table, self._arena)
-        if count != piece.records:
-            raise ShardError(piece.file.name, piece.start, f"{count} rows, but {piece.records} were indexed")
-        return self._columns.add(table), count, None
+        return self._columns
 
-    def group(self, parts: "list[tuple[int, int, pa.Table | None]]") -> Group:
-        counts = tuple(count for _, count, _ in parts)
+    def group(self, parts: list[list[_Run]]) -> Group:
+        runs = [run for part in parts for run in part]
+        counts = tuple(sum(run.records for run in part) for part in parts)
         if self._columns is None:
-            return Group(pa.concat_tables(table for *_, table in parts), counts=counts)
+            return Group(pa.concat_tables(run.table for run in runs), counts=counts)
         table = self._columns.table()
         kind = np.int32 if table.num_rows < 1 << 31 else np.int64
-        rows = np.concatenate([np.arange(first, first + count, dtype=kind) for first, count, _ in parts])
+        rows = np.concatenate([np.arange(run.first, run.first + run.records, dtype=kind) for run in runs])
         return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
+
+
+def _step(piece: Piece) -> int:
+    """Rows that are decoded at a time: about `_STEP_BYTES`, and one less than what they then take in columns."""
+    return max(1, _STEP_BYTES * piece.records // (ROWS * max(1, piece.footprint))) * ROWS - 1
+
+
+def _steps(piece: Piece) -> Iterator[int]:
+    step = _step(piece)
+    return (min(step, piece.records - start) for start in range(0, piece.records, step))
+
+
+def _check_count(piece: Piece, found: int, rows: int) -> None:
+    if found != rows:
+        raise ShardError(piece.file.name, piece.start, f"{found} rows where the footer says {rows}; {RESTORE}")
+    if piece.records and found != piece.records:
+        raise ShardError(piece.file.name, piece.start, f"{found} rows, but {piece.records} were indexed")
+
+
+def _encode(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: Pipe) -> Iterator[Block]:
+    schema = profile.schema
+    with pq.ParquetWriter(pa.PythonFile(pipe, mode="w"), schema, **profile.options) as writer:
+        pipe.cut()
+        for tables in blocks:
+            start = pipe.tell()
+            group = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+            writer.write_table(group, row_group_size=max(1, group.num_rows))
+            footprint = _in_memory(group) + PLACE_BYTES * group.num_rows
+            yield Block(start, pipe.tell() - start, group.num_rows, footprint, checksum=pipe.cut())
 
 
 def _in_memory(table: pa.Table) -> int:
@@ -227,8 +264,26 @@ def _write_stream(table: pa.Table, sink: pa.NativeFile) -> None:
 
 def _read_piece(piece: Piece) -> pa.Table:
     """The row groups that lie in a piece of a shard."""
-    # Arrow uses its memory again; fresh pages would cost their zeroing, which took half of the time
-    part = memoryview(pa.allocate_buffer(piece.length)).cast("B")
+    with _open_piece(piece, memoryview(bytearray(piece.length))) as (reader, groups, rows), _clear_errors(piece):
+        table = _decode(reader, groups)
+    _check_count(piece, table.num_rows, rows)
+    return table
+
+
+_threads = threading.local()
+
+
+def _scratch(size: int) -> memoryview:
+    """Memory of this thread, which it uses again: fresh pages would cost their zeroing, half of the time of a read."""
+    memory: memoryview | None = getattr(_threads, "memory", None)
+    if memory is None or len(memory) < size:
+        memory = _threads.memory = memoryview(bytearray(size))
+    return memory[:size]
+
+
+@contextmanager
+def _open_piece(piece: Piece, part: memoryview) -> Iterator[tuple[pq.ParquetFile, list[int], int]]:
+    """A reader of what is fetched at once, into some memory: the row groups in a piece of a shard, and their rows."""
     if piece.length:
         piece.file.readinto(piece.start, part)
     if piece.checksum:
@@ -241,19 +296,25 @@ def _read_piece(piece: Piece) -> pa.Table:
     stop = piece.start + piece.length
     groups = [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
     rows = sum(footer.row_group(index).num_rows for index in groups)
+    data = pa.PythonFile(Part(piece.file.size, piece.start, part), mode="r")
+    with _clear_errors(piece):
+        _check_int96(data, footer, groups)
+        reader = pq.ParquetFile(data, metadata=footer)
     try:
-        table = _decode(Part(piece.file.size, piece.start, part), footer, groups)
+        yield reader, groups, rows
+    finally:
+        reader.close(force=True)
+
+
+@contextmanager
+def _clear_errors(piece: Piece) -> Iterator[None]:
+    try:
+        yield
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ShardError(piece.file.name, piece.start, f"the row group is damaged ({error}); {RESTORE}") from error
-    if table.num_rows != rows:
-        raise ShardError(piece.file.name, piece.start, f"{table.num_rows} rows where the footer says {rows}; {RESTORE}")
-    return table
 
 
-def _decode(part: Part, footer: pq.FileMetaData, groups: list[int]) -> pa.Table:
-    data = pa.PythonFile(part, mode="r")
-    _check_int96(data, footer, groups)
-    reader = pq.ParquetFile(data, metadata=footer)
+def _decode(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
     try:
         # Arrow's threads would take half as much time again in all, and keep memory of their own.
         return reader.read_row_groups(groups, use_threads=False)

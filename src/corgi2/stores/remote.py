@@ -12,7 +12,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -147,6 +147,7 @@ class RemoteStore:
                 raise rest.error from None
             raise self._failed("writing", path, error) from error
         finally:
+            rest.settle()
             self.requests.count(writes=-(-rest.size // part_bytes) + 2)
 
     def _holds(self, path: str, data: bytes) -> bool:
@@ -214,6 +215,7 @@ class _Body:
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._pieces = iter(pieces)
+        self._asked: Future[memoryview | None] | None = None
         self.size = 0
         self.error: Exception | None = None
 
@@ -226,11 +228,19 @@ class _Body:
             chunks[-1] += view
         return chunks
 
-    def __iter__(self) -> Iterator[memoryview]:
+    def __iter__(self) -> Iterator[bytes]:
         """The rest, made in a thread of its own: obstore asks from within its runtime, where reading is forbidden."""
         with ThreadPoolExecutor(1) as thread:
-            while (view := thread.submit(self._next).result()) is not None:
-                yield view
+            while True:
+                self._asked = thread.submit(self._next)
+                if (view := self._asked.result()) is None:
+                    return
+                yield bytes(view)  # which obstore may hold for longer than the piece is there
+
+    def settle(self) -> None:
+        """Wait until no piece is being made any more."""
+        if self._asked is not None:
+            wait([self._asked])
 
     def _next(self) -> memoryview | None:
         try:

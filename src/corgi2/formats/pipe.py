@@ -1,0 +1,114 @@
+"""Bytes on their way from a thread that makes them to the one that uses them, in a little memory of their own.
+
+Arrow's encoders write to a file. This is one whose bytes come out while they are still at work, so that encoding and
+storing overlap, and what is on its way is a few MB, however large a block is.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeVar, cast
+
+import numpy as np
+
+from corgi2.memory import release_unused
+from corgi2.shard import Buffer, Checksum
+
+_SLAB_BYTES = 2_000_000
+_SLABS = 4
+"""One that is being filled, one that is being used, and some between, so that neither waits for the other's pace."""
+PIPE_BYTES = _SLABS * _SLAB_BYTES
+
+Result = TypeVar("Result")
+
+
+def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Result]:
+    """What a function writes, made by a thread of its own, and then what it returns. A piece is gone when the next is
+    asked for."""
+    pipe, outcome = Pipe(), Future[Result]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(make(pipe))
+        except BaseException as error:
+            outcome.set_exception(error)
+        finally:
+            pipe.end()
+            release_unused()
+
+    thread = threading.Thread(target=run, name="corgi2-encode")
+    thread.start()
+    try:
+        yield from pipe.pieces()
+    finally:
+        pipe.abandon()
+        thread.join()
+    return outcome.result()
+
+
+class Pipe:
+    """A file, as Arrow wants one. Whoever writes waits while all that was written is still to be used."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._full: SimpleQueue[memoryview | None] = SimpleQueue()
+        self._empty: SimpleQueue[bytearray] = SimpleQueue()
+        for _ in range(1, _SLABS):
+            self._empty.put(bytearray(_SLAB_BYTES))
+        self._slab, self._filled, self._at = bytearray(_SLAB_BYTES), 0, 0
+        self._checksum = Checksum()
+        self.is_used = True
+        """Whether anybody wants more. Else what is written goes nowhere; better to stop."""
+
+    def write(self, data: Buffer) -> int:
+        rest = np.frombuffer(data, np.uint8)  # NumPy copies without keeping others from running
+        size = len(rest)
+        self._checksum.update(rest.data)
+        while len(rest) and self.is_used:
+            if self._filled == len(self._slab):
+                self._pass_on()
+                self._slab, self._filled = self._empty.get(), 0
+                continue
+            some = rest[: len(self._slab) - self._filled]
+            np.frombuffer(self._slab, np.uint8, len(some), self._filled)[:] = some
+            self._filled, rest = self._filled + len(some), rest[len(some) :]
+        self._at += size
+        return size
+
+    def cut(self) -> bytes:
+        """The checksum of all that was written since the last cut."""
+        checksum, self._checksum = self._checksum.digest(), Checksum()
+        return checksum
+
+    def end(self) -> None:
+        """Nothing more will be written."""
+        if self.is_used:
+            self._pass_on()
+        self.is_used = False
+        self._full.put(None)
+
+    def pieces(self) -> Generator[memoryview, None, None]:
+        while (piece := self._full.get()) is not None:
+            slab = cast("bytearray", piece.obj)
+            yield piece
+            piece.release()  # so that whoever still holds it finds out
+            self._empty.put(slab)
+
+    def abandon(self) -> None:
+        """Nobody wants more: whoever waits for room need not."""
+        self.is_used = False
+        self._empty.put(bytearray())
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        """What was written is used soon enough."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _pass_on(self) -> None:
+        self._full.put(memoryview(self._slab)[: self._filled])
