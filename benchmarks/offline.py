@@ -40,6 +40,7 @@ CODECS = ("snappy", "zstd")
 BUFFER_SHARE = 0.1
 
 COPY, PLAIN, POLARS, RAY = "cp -r and sync", "a plain copy", "Polars in memory", "Ray Data"
+PYARROW = "pyarrow, nothing mixed or checked"
 
 
 _SHUFFLE = "corgi2.shuffle(source, target, buffer=options['buffer_bytes'])"
@@ -58,6 +59,20 @@ for path in files:
         while data:
             data = data[os.write(new.fileno(), data):]
         os.fsync(new.fileno())
+"""
+
+_PYARROW = """
+from concurrent.futures import ThreadPoolExecutor
+import pyarrow.parquet
+target.mkdir()
+def copy(path):
+    old = pyarrow.parquet.ParquetFile(path)
+    with pyarrow.parquet.ParquetWriter(target / path.name, old.schema_arrow, compression=options["codec"]) as new:
+        for group in range(old.num_row_groups):
+            new.write_table(old.read_row_group(group, use_threads=False))
+with ThreadPoolExecutor(os.cpu_count()) as pool:
+    list(pool.map(copy, files))
+os.sync()
 """
 
 _POLARS = """
@@ -89,6 +104,7 @@ def parquet_programs(peers: str) -> list[Program]:
     return [
         Program(OURS, sys.executable, "import corgi2", _SHUFFLE),
         Program(POLARS, peers, "import polars", _POLARS),
+        Program(PYARROW, sys.executable, "", _PYARROW),
         Program(RAY, peers, RAY_START, _RAY),
     ]
 
@@ -173,6 +189,7 @@ def measure_parquet(folder: Path, size: int, codec: str, rounds: int, name: str)
     what = f"Parquet, {name}"
     yield faster(what, measured, POLARS, stored / 1e6, "MB", 3)
     yield leaner(what, measured, POLARS, 0.25)
+    yield faster(what, measured, PYARROW, stored / 1e6, "MB", None)
     yield faster(what, measured, RAY, stored / 1e6, "MB", 1)
     yield leaner(what, measured, RAY, None)
     yield within(what, measured, buffer_bytes)
