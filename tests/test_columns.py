@@ -2,13 +2,17 @@
 
 import decimal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import corgi2
+from corgi2 import buffers
 from corgi2.block import Arena
 from corgi2.formats.columns import Columns, is_flat, table_bytes
 
@@ -102,8 +106,19 @@ def test_too_little_room_is_an_error() -> None:
 def test_more_rows_than_were_expected_are_an_error() -> None:
     table = pa.table({"n": [1] * 100})
     columns = Columns.reserve(table.schema, [10], Arena(10_000))
-    with pytest.raises(ValueError, match="128 rows, where 64 were expected"):
+    with pytest.raises(MemoryError, match="room for 16 rows, and 104 are"):
         columns.add(_batch(table))
+
+
+@pytest.mark.parametrize("size", [5, 100, 1_000])
+def test_wide_rows_fit_a_buffer_of_their_size(size: int, tmp_path: Path) -> None:
+    """Each step of 63 rows takes the room of 64, and what is left that of a few more."""
+    rows = pa.array([bytes([number % 256]) * 30_000 for number in range(2_000)], pa.binary(30_000))
+    pq.write_table(pa.table({"image": rows}), tmp_path / "data.parquet", row_group_size=size, compression="none")
+    loader = corgi2.Loader(tmp_path, buffer_blocks=2, batch_size=100, batch_format="arrow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buffers, "SLACK_BYTES", 10_000)
+        assert sum(len(batch) for batch in loader) == 2_000
 
 
 def test_what_has_no_single_array_is_not_flat() -> None:

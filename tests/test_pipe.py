@@ -87,6 +87,22 @@ def test_an_error_of_the_writer_reaches_the_user_after_what_came_before() -> Non
     assert not _encoders()
 
 
+def test_an_interrupt_waits_for_no_writer() -> None:
+    go_on = threading.Event()
+
+    def make(pipe: Pipe) -> None:
+        pipe.write(bytes(5_000_000))
+        go_on.wait()
+
+    pieces = piped(make)
+    next(pieces)
+    with pytest.raises(KeyboardInterrupt):
+        pieces.throw(KeyboardInterrupt())
+    (encoder,) = _encoders()
+    go_on.set()
+    encoder.join()
+
+
 @pytest.mark.parametrize("used", [0, 1, 7])
 def test_whoever_stops_using_stops_the_writer(used: int) -> None:
     steps = []

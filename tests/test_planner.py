@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,27 @@ def test_skip_bad_leaves_out_damaged_shards_and_lists_them(suffix: str, tmp_path
     bad.rename(tmp_path / "bad")
     assert verify(tmp_path / "in", tmp_path / "out").same
     assert verify(tmp_path / "out").same
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_skip_bad_draws_with_replacement_from_the_sound_blocks(seed: int, tmp_path: Path) -> None:
+    """A shard whose records' sizes tell it from others, and which is damaged where only reading finds it."""
+    write_source(tmp_path / "in", ".tar", [20] * 8)
+    bad = tmp_path / "in" / "data-0003.tar"
+    bad.write_bytes(bad.read_bytes()[: bad.stat().st_size // 2])
+    options: dict[str, Any] = {"buffer_blocks": 4, "with_replacement": True, "seed": seed}
+    report = shuffle(tmp_path / "in", tmp_path / "out", skip_bad=True, **options)
+    assert len(report.skipped) <= 2
+    assert report.records % 20 == 0
+    texts = [record for path in (tmp_path / "out").glob("*.tar") for record in _texts(path)]
+    assert len(texts) == report.records
+    assert not [text for text in texts if text.startswith("3 ")]
+    assert verify(tmp_path / "out").same
+
+
+def _texts(path: Path) -> list[str]:
+    with tarfile.open(path) as archive:
+        return [archive.extractfile(member).read().decode() for member in archive]  # type: ignore[union-attr]
 
 
 def _stop(root: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:

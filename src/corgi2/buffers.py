@@ -24,6 +24,8 @@ from corgi2.sizes import format_size
 _THREADS = 8
 _DOUBT = 1.5
 """Where footprints are estimates, a buffer may take so many times as much before that is an error."""
+_PADDED, _PADDED_ROWS = 64 / 63, 8
+"""Rows that are decoded lie between some that are none: one in 64, and a few a block."""
 _DECODING_SHARE = 8
 """Of a half, for blocks on their way where they are decoded."""
 
@@ -48,7 +50,7 @@ def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: i
     unit = int(footprints[0] + catalog.index.column("length").max()) if catalog.source.format.writes_blocks else 0
     if buffer_blocks is not None:
         blocks = min(buffer_blocks, len(sums))
-        return _room(catalog, blocks, int(sums[blocks - 1]), _THREADS)
+        return _room(catalog, blocks, _THREADS)
     half = buffer_bytes // workers // 2
     threads = min(_THREADS, max(1, half // (_DECODING_SHARE * unit))) if unit else _THREADS
     blocks = int(np.searchsorted(sums, half - threads * unit, "right"))
@@ -59,12 +61,18 @@ def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: i
             f"{workers} readers holds two; buffer={format_size(buffer_bytes)!r} is too small: "
             f"buffer='{-(-needed // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
         )
-    return _room(catalog, blocks, int(sums[blocks - 1]), threads)
+    return _room(catalog, blocks, threads)
 
 
-def _room(catalog: Catalog, blocks: int, size: int, threads: int) -> Room:
-    exact = bool(np.asarray(catalog.index.blocks.column("exact")).all())
-    return Room(blocks, int(size * (1 if exact else _DOUBT)) + SLACK_BYTES, threads)
+def _room(catalog: Catalog, blocks: int, threads: int) -> Room:
+    """For any so many blocks. What nobody writes to takes no memory."""
+    index = catalog.index
+    sizes = index.column("footprint").astype(np.float64)
+    if catalog.source.format.writes_blocks:
+        sizes *= _PADDED * (1 + _PADDED_ROWS / np.maximum(1, index.column("records")))
+    exact = bool(np.asarray(index.blocks.column("exact")).all())
+    size = np.sort(sizes)[-blocks:].sum() * (1 if exact else _DOUBT)
+    return Room(blocks, int(size) + SLACK_BYTES, threads)
 
 
 @dataclass(frozen=True, slots=True)

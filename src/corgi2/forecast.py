@@ -4,6 +4,7 @@ A fixed sample, spread evenly over the blocks: the same for the same source, so 
 Memory: one block.
 """
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,7 +88,7 @@ def _encoded(source: Source, parts: list[pa.Table], profile: str) -> float:
     """Bytes a record, once the parts are mixed and written."""
     mixed = Group(pa.concat_tables(parts).combine_chunks())
     order = permutation(mixed.records, (1, mixed.records))
-    writing = source.format.write([gather(mixed, order)], profile)
-    size = sum(len(memoryview(piece).cast("B")) for piece in writing)
+    with closing(source.format.write([gather(mixed, order)], profile)) as writing:
+        size = sum(len(memoryview(piece).cast("B")) for piece in writing)
     pa.default_memory_pool().release_unused()
     return size / mixed.records

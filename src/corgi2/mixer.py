@@ -188,21 +188,21 @@ class Mixing:
     def _read(self, blocks: Indices, at: int) -> "_Part | None":
         """Blocks in memory, and the order in which to write them; None where nothing is left of them."""
         recipe = self.mixer.recipe
-        unique, drawn = np.unique(blocks, return_inverse=True)
-        sound = self._read_sound(unique if recipe.settings.with_replacement else blocks)
+        sound = self._read_sound(np.unique(blocks) if recipe.settings.with_replacement else blocks)
         if sound is None:
             return None
-        group, hashing = sound
-        if group.footprint > TOLERANCE * recipe.buffer_bytes:
-            hashing.total()  # before the memory is used again
-            raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {recipe.buffer_bytes}")
-        key = (recipe.settings.seed, self.mixer.stage.number, MIXTURES, self.group, at)
-        if recipe.settings.with_replacement:
-            return _Part(group, _drawn_rows(group, drawn, key), hashing)
-        return _Part(group, permutation(group.records, key), hashing)
+        group, read, hashing = sound
+        with hashing:
+            if group.footprint > TOLERANCE * recipe.buffer_bytes:
+                raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {recipe.buffer_bytes}")
+            key = (recipe.settings.seed, self.mixer.stage.number, MIXTURES, self.group, at)
+            if recipe.settings.with_replacement:
+                drawn = np.searchsorted(read, blocks[np.isin(blocks, read)])
+                return _Part(group, _drawn_rows(group, drawn, key), hashing)
+            return _Part(group, permutation(group.records, key), hashing)
 
-    def _read_sound(self, blocks: Indices) -> "tuple[Group, _Hashing] | None":
-        """The blocks of sound shards, where damaged ones may be left out."""
+    def _read_sound(self, blocks: Indices) -> "tuple[Group, Indices, _Hashing] | None":
+        """The blocks of sound shards, and which these are, where damaged ones may be left out."""
         mixer, stage = self.mixer, self.mixer.stage
         while len(blocks):
             mixer.arena.clear()
@@ -215,7 +215,7 @@ class Mixing:
                 with hashing:
                     group = stage.source.format.read(watched, mixer.arena, mixer.threads.map, hashing.see)
                 mixer.threads.readers.submit(release_unused)
-                return group, hashing
+                return group, blocks, hashing
             except ShardError as error:
                 if not mixer.recipe.settings.skip_bad:
                     raise
@@ -268,10 +268,18 @@ class Mixing:
         body = _Body(writing, mixer.threads.stop, release)
         try:
             entry = mixer.target.publish(path, body, upload_bytes(mixer.recipe.buffer_bytes))
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                mixer.threads.stop.set()
+                with suppress(BaseException):
+                    writing.throw(error)  # which then waits for nobody
+            raise
         finally:
-            writing.close()
-            mixer.threads.gathered()  # of what a failed upload leaves behind, before the memory is used again
-            release()
+            try:
+                writing.close()
+                mixer.threads.gathered()  # of what a failed upload leaves behind, before the memory is used again
+            finally:
+                release()
         return tally.total, NewShard(path, entry.size, body.checksum.digest(), body.blocks)
 
 
@@ -324,7 +332,7 @@ class _Latch:
 
 
 class _Hashing:
-    """Digests of what was read, made beside the reading. If that ends early, nothing of it is looked at any more."""
+    """Digests of what was read, made beside whatever else. If that fails, nothing of it is looked at any more."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -335,9 +343,7 @@ class _Hashing:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            for part in self._parts:
-                part.cancel()
-            wait(self._parts)
+            wait([part for part in self._parts if not part.cancel()])
 
     def see(self, table: pa.Table) -> None:
         self._parts.append(self._pool.submit(digest, table))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from corgi2.block import Arena, Indices
 
-ROWS = 64
+ROWS = 8
 """Tables begin at multiples of so many rows, so that no two share a byte of a bitmap."""
 ROW_BYTES = 4
 """What a row takes in the list of those that are rows, unless there are billions."""
@@ -83,7 +83,7 @@ class Columns:
         with self._lock:
             first, self._used = self._used, self._used + _room(len(table))
             if self._used > self._capacity:
-                raise ValueError(f"{self._used} rows, where {self._capacity} were expected")
+                raise MemoryError(f"there is room for {self._capacity} rows, and {self._used} are to be put down")
             at = self.arena.claim(sum(len(data) for _, data in texts))
             self._bytes += table_bytes(table)
         for column, array in zip(self._columns, arrays, strict=True):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product, takewhile
+from itertools import product, repeat, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,11 @@ from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, See, ShardFile, W
 _ALIGNMENT = 64
 _STEP_BYTES = 2_000_000
 """Decoded at a time, on the way to where it stays: Arrow takes several times as much meanwhile."""
+_LEAST_ROWS = 64
+_STEP_BYTES_A_COLUMN = 16_000
+"""At the least: every column costs something every time."""
+_LONGEST_TEXT = 1 << 30
+"""Half of what an array of Arrow's usual strings holds."""
 
 
 class Profile(NamedTuple):
@@ -176,12 +181,14 @@ class _Reading:
 
     def read(self, piece: Piece) -> list[_Run]:
         with _open_piece(piece, _scratch(piece.length)) as (reader, groups, rows), _clear_errors(piece):
+            _check_count(piece, rows, rows)
             columns = self._columns_for(piece, reader.schema_arrow)
             if columns is None:
                 table = _decode(reader, groups)
                 runs = [_Run(0, table.num_rows, _move(table, self._arena))]
             else:
-                batches = reader.iter_batches(_step(piece), row_groups=groups, use_threads=False)
+                step = _step(piece, reader.schema_arrow)
+                batches = reader.iter_batches(step, row_groups=groups, use_threads=False)
                 runs = [_Run(columns.add(batch), len(batch)) for batch in batches]
         _check_count(piece, sum(run.records for run in runs), rows)
         if self._see is not None:
@@ -195,7 +202,7 @@ class _Reading:
             if self._schema is None:
                 self._schema = schema
                 if all(piece.records for piece in self._pieces) and is_flat(schema):
-                    steps = (step for piece in self._pieces for step in _steps(piece))
+                    steps = (step for piece in self._pieces for step in _steps(piece, schema))
                     self._columns = Columns.reserve(schema, steps, self._arena)
         if not schema.equals(self._schema):
             raise ShardError(piece.file.name, 0, f"another schema than other shards, among {self._pieces[0].file.name}")
@@ -212,14 +219,17 @@ class _Reading:
         return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
 
 
-def _step(piece: Piece) -> int:
-    """Rows that are decoded at a time: about `_STEP_BYTES`, and one less than what they then take in columns."""
-    return max(1, _STEP_BYTES * piece.records // (ROWS * max(1, piece.footprint))) * ROWS - 1
+def _step(piece: Piece, schema: pa.Schema) -> int:
+    """Rows that are decoded at a time, of about so many bytes, and one less than what they then take in columns."""
+    wanted = max(_STEP_BYTES, _STEP_BYTES_A_COLUMN * len(schema))
+    return max(_LEAST_ROWS, wanted * piece.records // max(1, piece.footprint) // ROWS * ROWS) - 1
 
 
-def _steps(piece: Piece) -> Iterator[int]:
-    step = _step(piece)
-    return (min(step, piece.records - start) for start in range(0, piece.records, step))
+def _steps(piece: Piece, schema: pa.Schema) -> Iterator[int]:
+    """What is to be expected of them; texts of more than 2 GB are cut once more, wherever Arrow likes."""
+    step, cuts = _step(piece, schema), len(schema) * piece.footprint // _LONGEST_TEXT
+    yield from (min(step, piece.records - start) for start in range(0, piece.records, step))
+    yield from repeat(0, cuts)
 
 
 def _check_count(piece: Piece, found: int, rows: int) -> None:

@@ -37,13 +37,16 @@ def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Resul
             pipe.end()
             release_unused()
 
-    thread = threading.Thread(target=run, name="corgi2-encode")
+    thread = threading.Thread(target=run, name="corgi2-encode", daemon=True)
     thread.start()
     try:
         yield from pipe.pieces()
-    finally:
+    except BaseException as error:
         pipe.abandon()
-        thread.join()
+        if isinstance(error, Exception | GeneratorExit):  # an interrupt waits for nobody
+            thread.join()
+        raise
+    thread.join()
     return outcome.result()
 
 
