@@ -98,13 +98,13 @@ class Work:
         return max(1, min(shard, whole_bytes(part) + _PARTS * part))
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
-        give_back()  # what came before has left behind
         return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)
 
     def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
         """None where another run has made the group meanwhile."""
         if self.marker(group) is not None:
             return None
+        give_back()
         try:
             return mixer.start(group, blocks)
         except Corgi2Error:
