@@ -103,6 +103,17 @@ def test_too_little_room_is_an_error() -> None:
         columns.add(_batch(table))
 
 
+def test_room_that_is_not_needed_does_no_harm() -> None:
+    table = pa.table({"text": [f"text {number}" for number in range(20)], "n": range(20)})
+    arena = Arena(10_000)
+    arena.array(0, 10_000)[:] = 255  # of another group
+    columns = Columns.reserve(table.schema, [20, 0, 0], arena)
+    first = columns.add(_batch(table))
+    joined = columns.table()
+    joined.validate(full=True)
+    assert joined.slice(first, 20).cast(table.schema).equals(table)
+
+
 def test_more_rows_than_were_expected_are_an_error() -> None:
     table = pa.table({"n": [1] * 100})
     columns = Columns.reserve(table.schema, [10], Arena(10_000))

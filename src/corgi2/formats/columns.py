@@ -69,7 +69,7 @@ class Columns:
         columns._capacity = capacity = sum(_room(count) for count in counts)
         for kind in schema:
             bits = 64 if kind.type in _TEXT else _bits(kind.type)
-            values = columns._claim((capacity + (kind.type in _TEXT)) * bits // 8)
+            values = columns._claim(capacity * bits // 8)
             columns._columns.append(_Column(kind, values, columns._claim(capacity // 8 if kind.nullable else 0)))
         return columns
 
@@ -106,13 +106,12 @@ class Columns:
         starts = column.values.view(np.int64)
         starts[first : first + count + 1] = offsets
         # the rows behind are empty, but for the last, which ends where the next table's text begins
-        behind = first + _room(count)
-        starts[first + count + 1 : behind + (behind == self._capacity)] = offsets[-1]
+        starts[first + count + 1 : first + _room(count)] = offsets[-1]
 
     def table(self, first: int = 0, count: int | None = None) -> pa.Table:
         """All tables as one, rows that are none between them; or some of the rows, while others are still to come."""
         text = pa.py_buffer(self.arena.view(0, self.arena.used))
-        rows = first, self._used - first if count is None else count
+        rows = first, max(0, self._used - 1) if count is None else count  # but for the last, which is none
         return pa.table(
             [self._array(column, text, *rows) for column in self._columns],
             schema=pa.schema(
