@@ -162,10 +162,12 @@ class Failing:
         return call()
 
     def check(self, problem: str | None, root: Path) -> None:
-        """One line that names the path and the reason. Temporary files may stay, and nobody need hear of them."""
+        """One line that names the path and the reason. Nobody need hear of temporary files that stay, nor of a folder
+        that another thread has made meanwhile."""
         if problem is None:
-            assert self.struck.startswith("unlink ")
-            assert self.struck.endswith(".corgi2-tmp")
+            name, _, path = self.struck.partition(" ")
+            assert name in ("unlink", "mkdir")
+            assert path.endswith(".corgi2-tmp") if name == "unlink" else Path(path).is_dir()
             return
         assert problem.startswith(f"{root}/")
         assert problem.endswith(os.strerror(self.number))
