@@ -163,7 +163,7 @@ def _try_all(format_: Format, shard: MemoryShard, arena: Arena, whole: bool) -> 
 
 def _read(format_: Format, pieces: Sequence[Piece], arena: Arena) -> Group:
     arena.clear()
-    return format_.read(pieces, arena)
+    return format_.read(pieces, arena, decoding=True)
 
 
 def _rewrite(format_: Format, group: Group, shard: MemoryShard) -> None:

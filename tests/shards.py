@@ -70,7 +70,8 @@ def compressed(data: bytes, suffix: str) -> bytes:
 
 
 def read_shards(format: Format, shards: Sequence[bytes], capacity: int = 1 << 28) -> Group:
-    return format.read([MemoryShard(data, f"shard-{n}").piece() for n, data in enumerate(shards)], Arena(capacity))
+    pieces = [MemoryShard(data, f"shard-{n}").piece() for n, data in enumerate(shards)]
+    return format.read(pieces, Arena(capacity), decoding=True)
 
 
 def records_of(group: Group, order: Any = None, slice_bytes: int = 1000) -> list[Any]:

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2 import outline
-from corgi2.block import Arena, Group
+from corgi2.block import Arena
 from corgi2.describe import inspect
 from corgi2.errors import SourceError, StoreError
 from corgi2.forecast import forecast
@@ -31,6 +31,7 @@ from corgi2.offline import shuffle
 from corgi2.plan import cut_groups
 from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
+from corgi2.shard import Piece
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
@@ -120,12 +121,9 @@ def test_every_new_shard_is_mixed_from_all_blocks_of_its_group(suffix: str, tmp_
     source = find_source(tmp_path / "out")
     assert suffix == ".parquet" or (report.groups, report.n) == (2, 4)
     for number in range(len(source.entries)):
-        tables = source.format.stream(source.shard(number))
-        texts = [
-            str(sample)
-            for table in tables
-            for sample in source.format.decoder(Group(table), "").samples(np.arange(len(table)))
-        ]
+        shard = source.shard(number)
+        group = source.format.read([Piece(shard, 0, shard.size)], Arena(1 << 22), decoding=True)
+        texts = list(map(str, source.format.decoder(group, "").samples(np.arange(group.records))))
         origins = Counter(re.search(r"(\d) \d+ x*['\"]", text)[1] for text in texts)  # type: ignore[index]
         assert len(origins) == (4 if suffix != ".parquet" else 8)
         assert max(origins.values()) < 60  # of 100, at least 12 and at most 25 are expected of each

@@ -34,7 +34,7 @@ def _blocks(folder: Path) -> list[tuple[list[int], list[tuple[int, int]]]]:
     lineage = index.blocks.column("lineage").to_pylist()
     found = []
     for numbers, piece in zip(lineage, index.pieces(source, range(len(lineage))), strict=True):
-        group = source.format.read([piece], Arena(1 << 22))
+        group = source.format.read([piece], Arena(1 << 22), decoding=True)
         samples = list(source.format.decoder(group, "").samples(np.arange(group.records)))
         texts = [sample.get("txt", sample.get("t")) for sample in samples]
         words = [text.decode() if isinstance(text, bytes) else str(text) for text in texts]

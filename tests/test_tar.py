@@ -70,6 +70,37 @@ def test_records_are_webdatasets_samples(format: int, names: list[str], sizes: l
     assert samples_of(TAR, data) == expected
 
 
+PARTS = ("jpg", "CLS", "seg.png", "a-name-of-sixteen", "a-name-of-15-ch")
+SAMPLES = st.tuples(st.integers(1, 90), st.lists(st.sampled_from(PARTS), min_size=1, unique=True))
+"""How long the key is, and which parts there are."""
+
+
+@given(
+    shards=st.lists(st.lists(SAMPLES, min_size=1, max_size=6), min_size=1, max_size=3),
+    alike=st.booleans(),
+    only=st.none() | st.sets(st.sampled_from(PARTS).map(str.lower)),
+    seed=st.integers(0, 99),
+)
+def test_samples_of_several_shards_are_decoded_in_any_order(
+    shards: list[list[tuple[int, list[str]]]], alike: bool, only: set[str] | None, seed: int
+) -> None:
+    tars = []
+    for number, samples in enumerate(shards):
+        cut = [(length, shards[0][0][1] if alike else parts) for length, parts in samples]
+        keys = (f"{number}{sample}" + "k" * length for sample, (length, _) in enumerate(cut))
+        named = [f"{key}.{part}" for key, (_, parts) in zip(keys, cut, strict=True) for part in parts]
+        tars.append(tar_of([(name, name.encode() * 9) for name in named], tarfile.GNU_FORMAT))
+    expected = [sample for data in tars for sample in _reference(data)]
+    group, order = read_shards(TAR, tars), permutation(len(expected), (seed,))
+    decoder = TAR.decoder(group, "shard")
+    assert list(decoder.samples(order)) == [expected[number] for number in order]
+    names = {name for sample in expected for name in sample if name != "__url__"}
+    asked = names if only is None else (names & only) | {"__key__"}
+    columns = decoder.columns(order, only)
+    assert columns == {name: [expected[number].get(name) for number in order] for name in asked}
+    assert TAR.decoder(group, "shard").columns(order[:0]) == {"__key__": []}
+
+
 @pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 @given(count=st.integers(1, 20), seed=st.integers(0, 99))
 def test_members_come_out_bit_for_bit_headers_included(format: int, count: int, seed: int) -> None:

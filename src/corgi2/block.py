@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,11 @@ class Arena:
     def view(self, start: int, size: int) -> memoryview:
         return self._memory[start : start + size]
 
+    @property
+    def memory(self) -> mmap.mmap:
+        """What it lies in: a slice of that is bytes at once, without a view between."""
+        return cast(mmap.mmap, self._memory.obj)
+
     def array(self, start: int, size: int) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self._memory, np.uint8, size, start)
 
@@ -89,6 +94,9 @@ class Group:
 
     schema: pa.Schema | None = None
     """What its records are given out as, where that is not how they lie in memory."""
+
+    beside: Any = None
+    """What the format's decoder needs beside the table, where the group was read to be decoded."""
 
     table_bytes: int = 0
     """What the table takes, where Arrow cannot tell."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Group, taker
+from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Group
 from corgi2.catalog import Catalog
 from corgi2.deal import Deal
 from corgi2.errors import ShardError, SourceError
@@ -89,10 +89,11 @@ class Filled:
 
 
 def fill(
-    catalog: Catalog, parts: Sequence[Deal], room: Room, taker: Callable[[Group], Take] = taker
+    catalog: Catalog, parts: Sequence[Deal], room: Room, taker: Callable[[Group], Take], decoding: bool
 ) -> Iterator[Filled]:
     """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it. The
-    first comes alone, so that nothing delays what is waited for. ``taker`` tells how records are given out."""
+    first comes alone, so that nothing delays what is waited for. ``taker`` tells how records are given out, and
+    ``decoding`` whether that is decoded."""
     stop = threading.Event()
     arenas = Arena(room.capacity), Arena(room.capacity)
     ahead, pool = ThreadPoolExecutor(1, "corgi2-ahead"), ThreadPoolExecutor(room.threads, "corgi2-read")
@@ -100,7 +101,7 @@ def fill(
     coming: dict[int, Future[Filled]] = {}
 
     def fill_one(part: Deal, arena: Arena) -> Filled:
-        group = _read(catalog, part, arena, pool, stop)
+        group = _read(catalog, part, arena, pool, stop, decoding)
         return _filled(catalog, part, group, taker(group))
 
     def start(number: int) -> None:
@@ -123,12 +124,14 @@ def fill(
             pool.shutdown(cancel_futures=True)
 
 
-def _read(catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event) -> Group:
+def _read(
+    catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event, decoding: bool
+) -> Group:
     arena.clear()
     pieces = catalog.index.pieces(catalog.source, part.block.tolist())
     watched = [replace(piece, file=WatchedShard(piece.file, _ignore, stop)) for piece in pieces]
     try:
-        group = catalog.source.format.read(watched, arena, pool.map)
+        group = catalog.source.format.read(watched, arena, pool.map, decoding=decoding)
     except MemoryError as error:
         raise SourceError(f"{catalog.source.url}: {error}; give a larger buffer, or run corgi2 index once") from error
     for piece, found in zip(pieces, group.counts, strict=True):

@@ -142,9 +142,13 @@ class Feed:
                 cursor.place = places(number)
                 yield self._transformed(sample)
 
+    @property
+    def _decodes(self) -> bool:
+        return self.batch_size is None or self.batch_format != "arrow"
+
     def _taker(self, group: Group) -> Take:
         """How records come out of a buffer: as a table, as columns, or as samples."""
-        if self.batch_size is not None and self.batch_format == "arrow":
+        if not self._decodes:
             return taker(group)
         decoder = self.catalog.source.format.decoder(group, self.catalog.source.url)
         return decoder.samples if self.batch_size is None else decoder.columns
@@ -227,7 +231,7 @@ class Feed:
     def _orders(
         self, parts: list[Deal], epoch: int, change: int, reader: int, skip: int, room: Room
     ) -> Iterator[tuple[Filled, Indices, int]]:
-        for filled in fill(self.catalog, parts, room, self._taker):
+        for filled in fill(self.catalog, parts, room, self._taker, self._decodes):
             order = buffer_order(filled.records, self.rules, epoch, change, reader, int(filled.part.buffer[0]))
             yield filled, order, skip
             skip = 0

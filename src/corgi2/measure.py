@@ -137,7 +137,7 @@ def _parts(source: Source, index: Index, number: int) -> Iterator[tuple[Decoder,
     """The records of a block, some at a time."""
     (piece,) = index.pieces(source, [number])
     arena = Arena(_DOUBT * int(index.column("footprint")[number]) + SLACK_BYTES)
-    group = source.format.read([piece], arena)
+    group = source.format.read([piece], arena, decoding=True)
     if not group.records:
         raise ShardError(piece.file.name, piece.start, "holds no record; remove it")
     decoder = source.format.decoder(group, source.url)

@@ -45,8 +45,16 @@ class Format(Protocol):
     def taste(self, piece: Piece) -> Taste:
         """Some records of a piece, for estimates, in one small read."""
 
-    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map, see: See | None = None) -> Group:
-        """Blocks, or whole shards, side by side in memory. ``see`` is shown records as soon as they lie there."""
+    def read(
+        self,
+        pieces: Sequence[Piece],
+        arena: Arena,
+        mapper: Mapper = map,
+        see: See | None = None,
+        decoding: bool = False,
+    ) -> Group:
+        """Blocks, or whole shards, side by side in memory. ``see`` is shown records as soon as they lie there;
+        ``decoding`` tells that they will be decoded."""
 
     def stream(self, file: ShardFile) -> Iterator[Any]:
         """All records of a shard as tables, front to back, a part of it in memory at a time."""
@@ -58,7 +66,7 @@ class Format(Protocol):
         """The bytes of a shard, as they become ready, and in the end its blocks. A block is given as its tables."""
 
     def decoder(self, group: Group, url: str) -> Decoder:
-        """Decodes records of a group, whose memory must stay. Nothing is ever unpickled."""
+        """Decodes records of a group that was read for it, and whose memory must stay. Nothing is ever unpickled."""
 
 
 _REGISTRY: dict[str, Format] = {

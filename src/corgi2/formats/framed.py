@@ -7,8 +7,9 @@ out bit for bit, and the gathered bytes are the body of a shard. Nothing is pars
 Memory: a scan holds one part of the shard (64 MB), or the largest record if that is larger.
 """
 
+import mmap
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,7 +27,6 @@ from corgi2.block import (
     record_bytes,
     record_offsets,
     reserve,
-    taker,
 )
 from corgi2.errors import ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
@@ -60,6 +60,8 @@ class Where:
     """Nothing follows these bytes."""
     known: bool = False
     """They were checked before: only what they hold is asked for."""
+    decoding: bool = False
+    """Where the parts of records lie is asked for, too."""
 
     def error(self, offset: int, problem: str) -> ShardError:
         return ShardError(self.name, self.base + offset, problem)
@@ -74,6 +76,7 @@ class Frames:
     ended: bool = False
     keys: Hashes | None = None
     members: "Members | None" = None
+    parts: "Parts | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,51 @@ class Members:
     names: Hashes
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Where the parts of records lie that will be decoded. Numbers are as short as they can be."""
+
+    counts: npt.NDArray[Any]
+    """Of each record: how many parts it has."""
+    begin: npt.NDArray[Any]
+    """Of each part: where it begins, counted from the start of its record."""
+    size: npt.NDArray[Any]
+    cut: npt.NDArray[Any]
+    """Where its name is cut into the record's key and its own."""
+    names: dict[int, bytes]
+    """Those that are not where names usually are."""
+
+    @staticmethod
+    def joined(several: "Sequence[Parts]") -> "Parts":
+        names, before = dict[int, bytes](), 0
+        for parts in several:
+            names |= {before + number: name for number, name in parts.names.items()}
+            before += len(parts.begin)
+        return Parts(
+            np.concatenate([parts.counts for parts in several]),
+            np.concatenate([parts.begin for parts in several]),
+            np.concatenate([parts.size for parts in several]),
+            np.concatenate([parts.cut for parts in several]),
+            names,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """Records as they lie in memory: record i from ``offsets[rows[i]]`` on."""
+
+    memory: mmap.mmap
+    offsets: Indices
+    rows: Indices
+    parts: Parts | None
+
+    def starts(self, records: Indices) -> Indices:
+        return np.asarray(self.offsets[self.rows[records]])
+
+    def stops(self, records: Indices) -> Indices:
+        return np.asarray(self.offsets[self.rows[records] + 1])
+
+
 class Framing(Protocol):
     """What is particular to one framed format."""
 
@@ -92,8 +140,6 @@ class Framing(Protocol):
     """What the last record may lack, and must have to be followed by another."""
     trailer: bytes
     """What ends a shard."""
-    gathered_below: int
-    """Bytes of a record, on average, below which some of them are best brought together before they are decoded."""
     record_overhead: int
     """Bytes of memory a record beside its offset, its row and its place in the permutation."""
     smallest_record: int
@@ -105,8 +151,8 @@ class Framing(Protocol):
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""
 
-    def decoder(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> Decoder:
-        """Decodes records that lie in the data, each from its start to its stop."""
+    def decoder(self, lying: Lying, url: str) -> Decoder:
+        """Decodes records that were split for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,19 +245,26 @@ class FramedFormat:
                 offsets[-1] = len(data)
             yield framed_table(offsets, data)
 
-    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map, see: See | None = None) -> Group:
+    def read(
+        self,
+        pieces: Sequence[Piece],
+        arena: Arena,
+        mapper: Mapper = map,
+        see: See | None = None,
+        decoding: bool = False,
+    ) -> Group:
         """Read pieces into the arena, side by side, as one group in the order of the pieces."""
         if self.codec:
-            placed = [_shown(self._decompress(piece, arena), arena, see) for piece in pieces]
+            placed = [_shown(self._decompress(piece, arena, decoding), arena, see) for piece in pieces]
         else:
             starts = [arena.claim(piece.length + len(self.framing.terminator)) for piece in pieces]
             gate = threading.Semaphore(processors())
 
             def fetch(at: tuple[Piece, int]) -> _Placed:
-                return _shown(self._fetch(*at, arena, gate), arena, see)
+                return _shown(self._fetch(*at, arena, gate, decoding), arena, see)
 
             placed = list(mapper(fetch, zip(pieces, starts, strict=True)))
-        return _group(placed, arena)
+        return _group(placed, arena, decoding)
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str = "") -> Writing:  # noqa: ARG002
         """The bytes of a shard that holds these records. A compressed shard is one block, whatever was given."""
@@ -245,23 +298,20 @@ class FramedFormat:
         return ""
 
     def decoder(self, group: Group, url: str) -> Decoder:
-        if not group.records or group.table.nbytes < self.framing.gathered_below * group.records:
-            return _Gathered(self.framing, taker(group), url)
-        offsets = record_offsets(group.table)
-        rows = np.arange(group.records) if group.rows is None else group.rows
-        data = record_bytes(group.table)
-        return self.framing.decoder(data, offsets[rows] - offsets[0], offsets[rows + 1] - offsets[0], url)
+        if not isinstance(group.beside, Lying):
+            raise TypeError("the group was not read to be decoded")
+        return self.framing.decoder(group.beside, url)
 
-    def _fetch(self, piece: Piece, start: int, arena: Arena, gate: threading.Semaphore) -> "_Placed":
+    def _fetch(self, piece: Piece, start: int, arena: Arena, gate: threading.Semaphore, decoding: bool) -> "_Placed":
         """Many threads wait for a store; those that work beyond the gate are no more than can."""
         view = arena.view(start, piece.length)
         piece.file.readinto(piece.start, view)
         with gate:
             if piece.checksum:
                 piece.check(Checksum.of(view))
-            return self._place(piece, start, piece.length, arena, known=bool(piece.checksum))
+            return self._place(piece, start, piece.length, arena, decoding)
 
-    def _decompress(self, piece: Piece, arena: Arena) -> "_Placed":
+    def _decompress(self, piece: Piece, arena: Arena, decoding: bool) -> "_Placed":
         if not piece.is_whole:
             raise ValueError(f"{piece.file.name}: a compressed shard is read whole, not from byte {piece.start}")
         spare = len(self.framing.terminator)
@@ -273,37 +323,17 @@ class FramedFormat:
         arena.claim(size + spare)
         if piece.checksum and isinstance(stream, CompressedStream):
             piece.check(stream.checksum)
-        return self._place(piece, start, size, arena, known=bool(piece.checksum))
+        return self._place(piece, start, size, arena, decoding)
 
-    def _place(self, piece: Piece, start: int, size: int, arena: Arena, known: bool) -> "_Placed":
+    def _place(self, piece: Piece, start: int, size: int, arena: Arena, decoding: bool) -> "_Placed":
         data, end = arena.array(start, size), self.framing.terminator
-        where = Where(piece.file.name, piece.start, size, last=True, known=known)
+        where = Where(piece.file.name, piece.start, size, True, bool(piece.checksum), decoding)
         frames = self.framing.split(data, where)
         _check_end(self.framing, data, frames, where, piece.is_whole)
         if size and data[size - len(end) :].tobytes() != end:
             arena.view(start + size, len(end))[:] = end
             frames.offsets[-1] += len(end)
         return _Placed(start, frames)
-
-
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """Small records are copied together, and only then looked into."""
-
-    framing: Framing
-    take: Callable[[Indices], Any]
-    url: str
-
-    def samples(self, records: Indices) -> Iterator[Any]:
-        return self._decoder(records).samples(np.arange(len(records)))
-
-    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, Any]:
-        return self._decoder(records).columns(np.arange(len(records)), only)
-
-    def _decoder(self, records: Indices) -> Decoder:
-        table = self.take(records)
-        offsets = record_offsets(table) - record_offsets(table)[0]
-        return self.framing.decoder(record_bytes(table), offsets[:-1], offsets[1:], self.url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +372,9 @@ def _shown(placed: _Placed, arena: Arena, see: See | None) -> _Placed:
 _NOWHERE = _Placed(0, Frames(np.zeros(1, np.int64)))
 
 
-def _group(placed: list[_Placed], arena: Arena) -> Group:
+def _group(placed: list[_Placed], arena: Arena, decoding: bool) -> Group:
     """One table over all pieces, which are used up. Between two pieces lies a row that is no record: the padding."""
+    parts = [piece.frames.parts for piece in placed if piece.frames.parts is not None]
     counts = [len(piece.frames.offsets) - 1 for piece in placed]
     offsets, rows = np.empty(sum(counts) + len(placed), np.int64), np.empty(sum(counts), np.int64)
     keys = np.empty(len(rows), np.uint64) if placed[0].frames.keys is not None else None
@@ -355,7 +386,8 @@ def _group(placed: list[_Placed], arena: Arena) -> Group:
         if keys is not None and piece.frames.keys is not None:
             keys[row : row + count] = piece.frames.keys
         at, row = at + count + 1, row + count
-    return Group(framed_table(offsets, arena.array(0, arena.used)), rows, keys, tuple(counts))
+    lying = Lying(arena.memory, offsets, rows, Parts.joined(parts) if parts else None) if decoding else None
+    return Group(framed_table(offsets, arena.array(0, arena.used)), rows, keys, tuple(counts), beside=lying)
 
 
 def _windows(

@@ -15,7 +15,7 @@ import numpy as np
 
 from corgi2.block import Indices
 from corgi2.errors import ShardError
-from corgi2.formats.framed import Bytes, FramedFormat, Frames, Where
+from corgi2.formats.framed import Bytes, FramedFormat, Frames, Lying, Where
 
 _NEWLINE = 10
 _BLANK = np.zeros(256, bool)
@@ -31,7 +31,6 @@ class JsonLines:
     name = "jsonl"
     terminator = b"\n"
     trailer = b""
-    gathered_below = 0
     record_overhead = 0
     smallest_record = 2
 
@@ -59,20 +58,19 @@ class JsonLines:
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Lines do not depend on each other."""
 
-    def decoder(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> "_Lines":
-        return _Lines(data.data, starts, stops, url)
+    def decoder(self, lying: Lying, url: str) -> "_Lines":
+        return _Lines(lying, url)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    data: memoryview
-    starts: Indices
-    stops: Indices
+    lying: Lying
     url: str
 
     def samples(self, records: Indices) -> Iterator[Any]:
-        for start, stop in zip(self.starts[records].tolist(), self.stops[records].tolist(), strict=True):
-            line = bytes(self.data[start:stop])
+        lying = self.lying
+        for start, stop in zip(lying.starts(records).tolist(), lying.stops(records).tolist(), strict=True):
+            line = lying.memory[start:stop]
             try:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:

@@ -87,7 +87,14 @@ class ParquetFormat:
         check_overlap(file, blocks)
         return Scan(blocks, schema=schema_text(schema))
 
-    def read(self, pieces: Sequence[Piece], arena: Arena, mapper: Mapper = map, see: See | None = None) -> Group:
+    def read(
+        self,
+        pieces: Sequence[Piece],
+        arena: Arena,
+        mapper: Mapper = map,
+        see: See | None = None,
+        decoding: bool = False,  # noqa: ARG002
+    ) -> Group:
         """Decoded row groups move to the arena: in Arrow's own memory they take up to twice their size."""
         reading = _Reading(pieces, arena, see)
         return reading.group(list(mapper(reading.read, pieces)))

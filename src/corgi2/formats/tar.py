@@ -8,9 +8,9 @@ link to another record, a global header other than a comment, sparse and multi-v
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby, pairwise, repeat
+from itertools import groupby, repeat
 from typing import Any
 
 import numpy as np
@@ -18,26 +18,27 @@ import numpy.typing as npt
 
 from corgi2.block import Indices
 from corgi2.errors import ShardError
-from corgi2.formats.framed import Bytes, FramedFormat, Frames, Hashes, Members, Where
-from corgi2.formats.ustar import REPACK, Archive, read_archive
+from corgi2.formats.framed import Bytes, FramedFormat, Frames, Hashes, Lying, Members, Parts, Where
+from corgi2.formats.ustar import NAME_BYTES, REPACK, UNIT, Archive, read_archive
 
 _IS_REGULAR = np.isin(np.arange(256), np.frombuffer(b"0\x007", np.uint8))
 _KEY_AND_PART = re.compile(rb"((?:[^\n]*/)?[^.]+)\.([^/]*)")
 _META = re.compile(rb"__[^/]*__(?:/|$)")
 _DOT, _SLASH, _NEWLINE, _UNDERSCORE = b"./\n_"
 
-_NAME_BYTES = 1 << 20
+_LONG_NAMES = 1 << 20
+"""Bytes of names that do not fit a header, looked at at a time."""
+_WORD = 16
+"""Bytes of a part's name that are compared at once, the zero behind it included."""
+_KINDS = (np.uint8, np.uint16, np.uint32)
 
 Mask = npt.NDArray[np.bool_]
-Keys = npt.NDArray[Any]
-"""Texts, as bytes."""
 
 
 class Tar:
     name = "tar"
     terminator = b""
     trailer = bytes(1024)
-    gathered_below = 1 << 14
     record_overhead = 8
     smallest_record = 512
 
@@ -58,10 +59,11 @@ class Tar:
         if not len(offsets):
             return Frames(np.zeros(1, np.int64), archive.ended)
         keys = names.key[first][: len(offsets) - 1]
+        parts = _parts(archive, names, first, offsets) if where.decoding else None
         if where.known:
-            return Frames(offsets, archive.ended, keys)
+            return Frames(offsets, archive.ended, keys, parts=parts)
         _check_links(archive, offsets, where)
-        return Frames(offsets, archive.ended, keys, _members(archive, names, offsets, where))
+        return Frames(offsets, archive.ended, keys, _members(archive, names, offsets, where), parts)
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """A key that comes back with other parts is one sample torn apart: WebDataset would make two of it."""
@@ -80,36 +82,18 @@ class Tar:
                 )
             seen[key] = parts
 
-    def decoder(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> "_Samples":
-        return _Samples(data, starts, stops, url)
+    def decoder(self, lying: Lying, url: str) -> "_Samples":
+        return _Samples(lying, lying.parts or _NO_PARTS, url)
 
 
 class _Samples:
-    """Where the parts of each sample lie, so that each is copied once, from there to its object."""
+    """Looks up where the parts of samples lie, and copies each once, from there to its object."""
 
-    def __init__(self, data: Bytes, starts: Indices, stops: Indices, url: str) -> None:
-        self._data, self._url = data.data, url
-        self._names: dict[str, int] = {}
-        breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-        ends = [0, *breaks.tolist(), len(starts)]
-        runs = [self._run(data, starts[first:last], int(stops[last - 1])) for first, last in pairwise(ends)]
-        keys, counts, part, begin, end = (np.concatenate(arrays) for arrays in zip(*runs, strict=True))
-        self._keys, self._counts, self._first = keys, counts, np.cumsum(counts) - counts
-        self._part, self._begin, self._end = part, begin, end
-
-    def _run(self, data: Bytes, starts: Indices, stop: int) -> tuple[Keys, Indices, Indices, Indices, Indices]:
-        """Samples that lie together: their keys and how many parts each has; of each part its name, begin and end."""
-        base = int(starts[0])
-        where = Where(self._url, 0, stop - base, last=True, known=True)
-        archive = read_archive(data[base:stop], where, starts - base)
-        plain = _is_plain(archive)
-        dotted = (archive.names == _DOT).any(axis=1) & _IS_REGULAR[archive.kind]
-        keyed = np.flatnonzero(dotted if plain else _hash_names(archive, where).has_key)
-        keys, parts, names = (_cut_plain if plain else _cut_any)(archive, keyed)
-        numbers = [self._names.setdefault(name.decode().lower(), len(self._names)) for name in names]
-        bounds = np.append(np.searchsorted(archive.start[keyed] + base, starts), len(keyed))
-        begin = archive.body[keyed] + base
-        return keys[bounds[:-1]], np.diff(bounds), np.array(numbers)[parts], begin, begin + archive.size[keyed]
+    def __init__(self, lying: Lying, parts: Parts, url: str) -> None:
+        self._lying, self._parts, self._url = lying, parts, url
+        counts = parts.counts
+        self._each = int(counts[0]) if len(counts) and (counts == counts[0]).all() else 0
+        self._first = None if self._each else np.cumsum(counts, dtype=np.int64) - counts
 
     def samples(self, records: Indices) -> Iterator[dict[str, Any]]:
         columns = self.columns(records)
@@ -121,69 +105,59 @@ class _Samples:
             yield dict(pairs) if whole else {name: value for name, value in pairs if value is not None}
 
     def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, list[Any]]:
-        """As in WebDataset, the last of equal parts counts."""
-        counts = self._counts[records]
-        members = np.arange(counts.sum()) + np.repeat(self._first[records] - np.cumsum(counts) + counts, counts)
-        if only is not None:
-            wanted = np.array([name in only for name in self._names])[self._part[members]]
-            counts = np.bincount(np.repeat(np.arange(len(records)), counts)[wanted], minlength=len(records))
-            members = members[wanted]
-        data, spans = self._data, zip(self._begin[members].tolist(), self._end[members].tolist(), strict=True)
-        values = [bytes(data[begin:end]) for begin, end in spans]
-        parts, names = self._part[members], list(self._names)
-        columns: dict[str, list[Any]] = {"__key__": [key.decode() for key in self._keys[records].tolist()]}
-        each = int(counts[0]) if len(records) else 0
-        first = parts[:each].tolist()
-        if each and (counts == each).all() and (parts.reshape(-1, each) == first).all() and len(set(first)) == each:
-            return columns | {names[part]: values[number::each] for number, part in enumerate(first)}
-        rows = np.repeat(np.arange(len(records)), counts).tolist()
-        for part, row, value in zip(parts.tolist(), rows, values, strict=True):
-            columns.setdefault(names[part], [None] * len(records))[row] = value
+        each = 0 if self._parts.names or not len(records) else self._each
+        return (self._alike(records, each, only) if each else None) or self._various(records, only)
+
+    def _alike(self, records: Indices, each: int, only: Collection[str] | None) -> dict[str, list[Any]] | None:
+        """Of samples whose parts have the same names in the same order; None where some have not."""
+        memory, place = self._lying.memory, (records * each)[:, None] + np.arange(each)
+        cut = self._parts.cut[place].astype(np.int64)
+        begin = self._lying.starts(records)[:, None] + self._parts.begin[place]
+        header = begin - UNIT
+        if int(cut.max()) + 1 + _WORD > NAME_BYTES:
+            return None
+        words = np.ndarray(len(memory) - _WORD + 1, f"V{_WORD}", memory, strides=(1,))[header + cut + 1]
+        texts = [word.partition(b"\0") for word in words[0].tolist()]
+        names = [name.decode().lower() for name, end, _ in texts if end]
+        if len(set(names)) < each or (words.view(np.uint64) != words[:1].view(np.uint64)).any():
+            return None
+        keys = zip(header[:, 0].tolist(), (header + cut)[:, 0].tolist(), strict=True)
+        columns: dict[str, list[Any]] = {"__key__": [memory[start:stop].decode() for start, stop in keys]}
+        end = begin + self._parts.size[place]
+        for number, name in enumerate(names):
+            if only is None or name in only:
+                spans = zip(begin[:, number].tolist(), end[:, number].tolist(), strict=True)
+                columns[name] = [memory[start:stop] for start, stop in spans]
         return columns
 
-
-def _cut_plain(archive: Archive, members: Indices) -> tuple[Keys, Indices, list[bytes]]:
-    """Keys, which part each is, and the parts' names, where the first dot is what cuts."""
-    names = archive.names[members]
-    dots, columns = np.argmax(names == _DOT, axis=1), np.arange(names.shape[1])
-    parts, found = np.empty(len(names), np.int64), dict[bytes, int]()
-    for dot in np.unique(dots).tolist():
-        rows = np.flatnonzero(dots == dot)
-        texts, which = np.unique(_texts(names[rows, dot + 1 :]), return_inverse=True)
-        codes = [found.setdefault(text, len(found)) for text in texts.tolist()]
-        parts[rows] = np.array(codes)[which]
-    return _texts(names * (columns < dots[:, None])), parts, list(found)
-
-
-def _cut_any(archive: Archive, members: Indices) -> tuple[Keys, Indices, list[bytes]]:
-    cut = [_KEY_AND_PART.fullmatch(name) for name in archive.texts(members)]
-    found = dict[bytes, int]()
-    parts = [found.setdefault(match[2], len(found)) for match in cut if match is not None]
-    keys = np.array([match[1] for match in cut if match is not None], object)
-    return keys, np.array(parts, np.int64), list(found)
-
-
-def _texts(rows: Bytes) -> Keys:
-    """Rows of bytes, zeros at their end, as texts."""
-    if not rows.shape[1]:
-        return np.full(len(rows), b"", "S1")
-    return np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel()
-
-
-def _is_plain(archive: Archive) -> bool:
-    """Whether no name has a folder, or any other form that the first dot does not cut."""
-    names, first = archive.names, archive.names[:, :1]
-    special = ((names == _SLASH) | (names == _NEWLINE)).any() or ((first == _DOT) | (first == _UNDERSCORE)).any()
-    return not archive.long_names and not special
+    def _various(self, records: Indices, only: Collection[str] | None) -> dict[str, list[Any]]:
+        """Of any samples. As in WebDataset, the last of equal parts counts."""
+        parts, memory, count = self._parts, self._lying.memory, len(records)
+        counts = parts.counts[records].astype(np.int64)
+        first = records * self._each if self._first is None else self._first[records]
+        place = np.arange(counts.sum()) + np.repeat(first - np.cumsum(counts) + counts, counts)
+        begin = np.repeat(self._lying.starts(records), counts) + parts.begin[place]
+        row = np.repeat(np.arange(count), counts)
+        columns: dict[str, list[Any]] = {"__key__": [None] * count}
+        numbers = (place, row, parts.cut[place], begin, begin + parts.size[place])
+        for part, sample, cut, start, stop in zip(*(array.tolist() for array in numbers), strict=True):
+            text = parts.names.get(part) or memory[start - UNIT : start - UNIT + NAME_BYTES].partition(b"\0")[0]
+            name = text[cut + 1 :].decode().lower()
+            columns["__key__"][sample] = text[:cut].decode()
+            if only is None or name in only:
+                columns.setdefault(name, [None] * count)[sample] = memory[start:stop]
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Of each member: whether it has a key, and hashes of its key and of its part. Parts of equal keys compare."""
+    """Of each member: whether it has a key, hashes of its key and of its part, and where its name is cut into them.
+    Parts of equal keys compare."""
 
     has_key: Mask
     key: Hashes
     part: Hashes
+    cut: Indices
 
 
 def _hash_names(archive: Archive, where: Where) -> _Names:
@@ -194,9 +168,9 @@ def _hash_names(archive: Archive, where: Where) -> _Names:
         width = len(archive.long_names[members[-1]])
         rows = b"".join(archive.long_names[member].ljust(width, b"\0") for member in members)
         long = _names_of(np.frombuffer(rows, np.uint8).reshape(len(members), width), where.known)
-        for column, value in ((names.has_key, long.has_key), (names.key, long.key), (names.part, long.part)):
-            column[members] = value
-    return _Names(names.has_key & _IS_REGULAR[archive.kind], names.key, names.part)
+        names.has_key[members], names.key[members] = long.has_key, long.key
+        names.part[members], names.cut[members] = long.part, long.cut
+    return replace(names, has_key=names.has_key & _IS_REGULAR[archive.kind])
 
 
 def _by_length(texts: dict[int, bytes]) -> Iterator[list[int]]:
@@ -204,7 +178,7 @@ def _by_length(texts: dict[int, bytes]) -> Iterator[list[int]]:
     ordered = sorted(texts, key=lambda member: len(texts[member]))
     for bits, members in groupby(ordered, key=lambda member: len(texts[member]).bit_length()):
         waiting = list(members)
-        step = max(1, _NAME_BYTES >> bits)
+        step = max(1, _LONG_NAMES >> bits)
         yield from (waiting[at : at + step] for at in range(0, len(waiting), step))
 
 
@@ -213,7 +187,8 @@ def _names_of(names: Bytes, known: bool) -> _Names:
     a check, and not looked at in names that are known."""
     count, width = names.shape
     if not width:
-        return _Names(np.zeros(count, bool), np.zeros(count, np.uint64), np.zeros(count, np.uint64))
+        no_hashes = np.zeros(count, np.uint64)
+        return _Names(np.zeros(count, bool), no_hashes, no_hashes.copy(), np.zeros(count, np.int64))
     columns = np.arange(width)
     slashes, dots, base = names == _SLASH, names == _DOT, np.zeros(count, np.int64)
     if slashes.any():
@@ -232,9 +207,9 @@ def _names_of(names: Bytes, known: bool) -> _Names:
     in_key = columns < dot[:, None]
     key = _hash_rows(names * in_key)
     if known:
-        return _Names(has_key, key, np.zeros(count, np.uint64))
+        return _Names(has_key, key, np.zeros(count, np.uint64), dot)
     lower = names + np.where((names >= ord("A")) & (names <= ord("Z")), 32, 0).astype(np.uint8)
-    return _Names(has_key, key, _hash_rows(lower * ~in_key))
+    return _Names(has_key, key, _hash_rows(lower * ~in_key), dot)
 
 
 def _hash_rows(rows: Bytes) -> Hashes:
@@ -256,6 +231,24 @@ def _first_of_record(names: _Names) -> Indices:
     keyed = np.flatnonzero(names.has_key)
     keys = names.key[keyed]
     return keyed[np.append(True, keys[1:] != keys[:-1])] if len(keyed) else keyed
+
+
+def _parts(archive: Archive, names: _Names, first: Indices, offsets: Indices) -> Parts:
+    keyed = np.flatnonzero(names.has_key)
+    begins = np.zeros(len(names.has_key), np.int64)
+    begins[first] = 1
+    records = np.cumsum(begins[keyed]) - 1
+    complete = records < len(offsets) - 1
+    keyed, records = keyed[complete], records[complete]
+    counts, begin = np.bincount(records, minlength=len(offsets) - 1), archive.body[keyed] - offsets[records]
+    long = archive.long_names
+    texts = {n: long[member] for n, member in enumerate(keyed.tolist()) if member in long} if long else {}
+    return Parts(_short(counts), _short(begin), _short(archive.size[keyed]), _short(names.cut[keyed]), texts)
+
+
+def _short(values: Indices) -> npt.NDArray[Any]:
+    largest = int(values.max(initial=0))
+    return values.astype(next((kind for kind in _KINDS if largest <= np.iinfo(kind).max), np.int64))
 
 
 def _members(archive: Archive, names: _Names, offsets: Indices, where: Where) -> Members:
@@ -315,6 +308,8 @@ def _parts_of(frames: Sequence[tuple[int, Frames]], wanted: Mask) -> Iterator[tu
         before += len(part.keys)
 
 
+_NONE = np.zeros(0, np.int64)
+_NO_PARTS = Parts(_NONE, _NONE, _NONE, _NONE, {})
 _TAR = Tar()
 FORMATS = {
     suffix: FramedFormat(_TAR, suffix, codec)

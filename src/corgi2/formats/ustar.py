@@ -13,17 +13,15 @@ import numpy.typing as npt
 from corgi2.block import Indices
 from corgi2.formats.framed import Bytes, Where
 
-UNIT = 512
+UNIT, NAME_BYTES = 512, 100
 _ROWS = 1 << 13
 """Headers that are looked at as a whole at a time: 4 MB."""
 _BAND = 64
 """Names that are looked at as one row: numpy is slow at many short ones."""
-_STEPS = 64
-"""Members of a sample, beyond which the search is faster than going from each to the next."""
 REPACK = "pack the archive again, for example with: tar --sort=name --hard-dereference -cf NEW.tar FOLDER"
 
 _NAME, _SHORT_NAME, _SIZE, _SUM, _KIND, _LINK, _MAGIC, _PREFIX = (
-    slice(0, 100),
+    slice(0, NAME_BYTES),
     slice(0, 32),
     slice(124, 136),
     slice(148, 156),
@@ -78,23 +76,14 @@ class Archive:
     ended: bool
     """An end mark lies there."""
 
-    def texts(self, members: Indices) -> list[bytes]:
-        """The names of members."""
-        width = self.names.shape[1]
-        texts = np.ascontiguousarray(self.names[members]).view(f"S{width}").ravel().tolist() if width else []
-        if not self.long_names and width:
-            return texts
-        return [self.name(member) for member in members.tolist()]
-
     def name(self, member: int) -> bytes:
         long = self.long_names.get(member)
         return self.names[member].tobytes().rstrip(b"\0") if long is None else long
 
 
-def read_archive(data: Bytes, where: Where, starts: Indices | None = None) -> Archive:
-    """The complete members at the front of the data, which starts at a header. Whoever knows where some of them start
-    saves the search."""
-    headers, stop, ended = _walk(data, starts, where) if starts is not None else _chain(data, where)
+def read_archive(data: Bytes, where: Where) -> Archive:
+    """The complete members at the front of the data, which starts at a header."""
+    headers, stop, ended = _chain(data, where)
     real = np.flatnonzero(~_EXTENDS[headers.kind])
     complete = int(real[-1]) + 1 if len(real) else 0
     if complete < len(headers.at) and (ended or where.last):
@@ -161,25 +150,6 @@ def _cut_columns(names: Bytes) -> Bytes:
     total = np.bitwise_or.reduce(bands, axis=0).reshape(_BAND, width)
     used = np.flatnonzero(np.concatenate([total, names[height * _BAND :]]).any(axis=0))
     return names[:, : int(used[-1]) + 1 if len(used) else 0]
-
-
-def _walk(data: Bytes, starts: Indices, where: Where) -> tuple[Headers, int, bool]:
-    """The headers of a sound archive, from member to member, but from many members at once."""
-    grid = _grid(data)
-    at, bound = starts // UNIT, np.append(starts[1:], len(data)) // UNIT
-    steps: list[tuple[Indices, Bytes, Indices]] = []
-    while len(at) and len(steps) < _STEPS:
-        kind = grid[at, _KIND]
-        size = np.where(_WITHOUT_BODY[kind], 0, _numbers(_field(grid, _SIZE, at)))
-        steps.append((at, kind, size))
-        at = at + 1 + (size + UNIT - 1) // UNIT
-        at, bound = at[at < bound], bound[at < bound]
-    found, kind, size = map(np.concatenate, zip(*steps, strict=True))
-    order = np.argsort(found, kind="stable")
-    headers = Headers(found[order] * UNIT, kind[order], size[order])
-    if len(at) or _pax_sizes(data, headers) is not headers.size:
-        return _chain(data, where)
-    return headers, len(data), False
 
 
 def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
