@@ -9,7 +9,7 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,11 @@ class Run:
 
     seconds: float
     peak_bytes: int
+    laps: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Seconds of parts that the program timed itself."""
+
+    def lap(self, name: str) -> "Run":
+        return Run(statistics.median(self.laps[name]), self.peak_bytes)
 
 
 Round = Mapping[str, Run]
@@ -49,7 +54,8 @@ Round = Mapping[str, Run]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A small script: ``work`` is timed, ``prepare`` is not. It knows ``source``, ``target`` and ``options``."""
+    """A small script: ``work`` is timed, ``prepare`` is not. It knows ``source``, ``target`` and ``options``, and may
+    put what it has timed itself into ``laps``."""
 
     name: str
     python: str
@@ -65,14 +71,14 @@ _SCRIPT = """
 import json, os, subprocess, sys, time
 from pathlib import Path
 source, target, result = map(Path, sys.argv[1:4])
-options = json.loads(sys.argv[4])
+options, laps = json.loads(sys.argv[4]), {{}}
 files = sorted(source.iterdir())
 {prepare}
 began = time.perf_counter()
 {work}
 seconds = time.perf_counter() - began
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-result.write_text(json.dumps([seconds, int(peak.split()[1]) * 1024]))
+result.write_text(json.dumps([seconds, int(peak.split()[1]) * 1024, laps]))
 """
 
 _ENVIRONMENT = {
@@ -129,8 +135,8 @@ def _run_in(place: Path, program: Program, source: Path, options: Mapping[str, A
         sampled = _watch(process)
     if process.returncode:
         raise RuntimeError(f"{program.name} failed with {process.returncode}: {log.read_text()[-2000:]}")
-    seconds, peak_bytes = json.loads(result.read_text())
-    return Run(seconds, max(peak_bytes, sampled))
+    seconds, peak_bytes, laps = json.loads(result.read_text())
+    return Run(seconds, max(peak_bytes, sampled), laps)
 
 
 def _watch(process: "subprocess.Popen[bytes]") -> int:

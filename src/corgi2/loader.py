@@ -48,11 +48,25 @@ class Place:
     """That of one reader's own place."""
 
 
-@dataclass(slots=True)
 class Cursor:
-    """A reader's place, which moves on as it reads."""
+    """A reader's place, which moves on as it reads: so many examples further than it was. It is worked out when it is
+    asked for, not at every step."""
 
-    place: Place
+    __slots__ = ("_after", "count")
+
+    def __init__(self, place: Place) -> None:
+        self.move(place)
+
+    def move(self, place: Place) -> None:
+        self.start(lambda _: place)
+
+    def start(self, after: Callable[[int], Place]) -> None:
+        """From now on, ``after`` tells the place after ``count`` examples."""
+        self._after, self.count = after, 0
+
+    @property
+    def place(self) -> Place:
+        return self._after(self.count)
 
 
 class Feed:
@@ -129,17 +143,18 @@ class Feed:
             yield from self._epoch(cursor, worker, workers)
             if not self.repeat:
                 return
-            cursor.place = Place(cursor.place.epoch + 1)
+            cursor.move(Place(cursor.place.epoch + 1))
 
     def _epoch(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
         reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers)
         for taken, places in reading:
+            cursor.start(places)
             if self.batch_size is not None:
-                cursor.place = places(taken.size)
+                cursor.count = taken.size
                 yield self._transformed(self._batch(taken))
                 continue
             for number, sample in enumerate(taken.shared, 1):
-                cursor.place = places(number)
+                cursor.count = number
                 yield self._transformed(sample)
 
     @property
@@ -222,9 +237,10 @@ class Feed:
             if self.rules.drop_last and taken.size < (self.batch_size or 1):
                 continue
 
-            def places(number: int, taken: Taken = taken) -> Place:
-                at = (numbers[id(taken.filled.part)], taken.done - taken.size + number)
-                return Place(place.epoch, buffer=at)
+            buffer, before = numbers[id(taken.filled.part)], taken.done - taken.size
+
+            def places(number: int, buffer: int = buffer, before: int = before) -> Place:
+                return Place(place.epoch, buffer=(buffer, before + number))
 
             yield taken, places
 
