@@ -1,8 +1,12 @@
 """Files of this machine: whole or not at all, whatever fails."""
 
 import errno
+import fcntl
+import itertools
+import mmap
 import os
 import pickle
+import random
 import re
 import resource
 import signal
@@ -10,7 +14,7 @@ import stat
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from hypothesis import strategies as st
 
 from corgi2.errors import StoreError
 from corgi2.shard import Buffer
-from corgi2.stores import Entry, open_store, read_object
+from corgi2.stores import Entry, local, open_store, read_object
 from corgi2.stores.local import LocalStore
 
 
@@ -46,6 +50,68 @@ def test_any_range_of_what_was_published_is_read_back(
     buffer = bytearray(data.draw(st.integers(0, len(whole) - start)))
     store.readinto("a/b.tar", start, memoryview(buffer))
     assert buffer == whole[start : start + len(buffer)]
+
+
+_PAGE = mmap.PAGESIZE
+
+
+@pytest.mark.parametrize("fault", ["none", "no direct files", "other alignment", "short writes"])
+@given(sizes=st.lists(st.integers(0, 5 * _PAGE) | st.integers(0, 5).map(_PAGE.__mul__), max_size=6))
+def test_files_of_any_size_come_out_whole_whether_the_disk_takes_them_directly_or_not(
+    tmp_path_factory: pytest.TempPathFactory, fault: str, sizes: list[int]
+) -> None:
+    store = LocalStore(str(tmp_path_factory.getbasetemp() / "direct"))
+    memory = memoryview(mmap.mmap(-1, max(1, sum(sizes))))  # which begins a page
+    memory[:] = random.Random(0).randbytes(len(memory))
+    ends = list(itertools.accumulate(sizes, initial=0))
+    pieces: list[Buffer] = [memory[start:stop] for start, stop in itertools.pairwise(ends)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "DIRECT_BYTES", 2 * _PAGE)
+        if fault == "no direct files":
+            patch.setattr(fcntl, "fcntl", _refusing_flags(fcntl.fcntl))
+        elif fault != "none":
+            patch.setattr(os, "write", _grudging(os.write, whole=fault == "other alignment"))
+        assert store.publish("a.tar", pieces).size == sum(sizes)
+    assert Path(store.url, "a.tar").read_bytes() == memory[: sum(sizes)]
+
+
+def _refusing_flags(real: Callable[..., Any]) -> Callable[..., Any]:
+    def refuse(fd: int, command: int, *arguments: int) -> Any:
+        if command == fcntl.F_SETFL:
+            raise OSError(errno.EINVAL, "no")
+        return real(fd, command, *arguments)
+
+    return refuse
+
+
+def _grudging(real: Callable[[int, Any], int], whole: bool) -> Callable[[int, Any], int]:
+    """A disk that takes no direct write at all, or only an odd part of each."""
+
+    def write(fd: int, data: memoryview) -> int:
+        is_direct = fcntl.fcntl(fd, fcntl.F_GETFL) & getattr(os, "O_DIRECT", 0)
+        if is_direct and whole:
+            raise OSError(errno.EINVAL, "no")
+        if is_direct:
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~is_direct)
+        return real(fd, data[: max(1, len(data) // 3)] if is_direct else data)
+
+    return write
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there")
+def test_large_files_go_past_the_page_cache_but_for_their_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, real = [], os.write
+
+    def write(fd: int, data: memoryview) -> int:
+        written.append((len(data), bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT)))
+        return real(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with (tmp_path / "probe").open("wb") as probe:
+        can = local._set_direct(probe.fileno(), True)
+    slab = local.DIRECT_BYTES
+    LocalStore(str(tmp_path)).publish("a.tar", [bytes(slab + 5), bytes(2 * slab)])
+    assert written == [(slab, can)] * 3 + [(5, False)]
 
 
 def test_a_listing_is_recursive_and_ordered_as_in_a_bucket(tmp_path: Path) -> None:

@@ -8,14 +8,16 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
+from corgi2.block import reserve
 from corgi2.memory import release_unused
 from corgi2.shard import Buffer, Checksum
 
-_SLAB_BYTES = 2_000_000
+_SLAB_BYTES = 2 << 20
+"""Of whole pages, so that a disk can take them from where they lie."""
 _SLABS = 4
 """One that is being filled, one that is being used, and some between, so that neither waits for the other's pace."""
 PIPE_BYTES = _SLABS * _SLAB_BYTES
@@ -56,11 +58,11 @@ class Pipe:
     closed = False
 
     def __init__(self) -> None:
-        self._full: SimpleQueue[memoryview | None] = SimpleQueue()
-        self._empty: SimpleQueue[bytearray] = SimpleQueue()
+        self._full: SimpleQueue[tuple[memoryview, int] | None] = SimpleQueue()
+        self._empty: SimpleQueue[memoryview] = SimpleQueue()
         for _ in range(1, _SLABS):
-            self._empty.put(bytearray(_SLAB_BYTES))
-        self._slab, self._filled, self._at = bytearray(_SLAB_BYTES), 0, 0
+            self._empty.put(reserve(_SLAB_BYTES))
+        self._slab, self._filled, self._at = reserve(_SLAB_BYTES), 0, 0
         self._checksum = Checksum()
         self.is_used = True
         """Whether anybody wants more. Else what is written goes nowhere; better to stop."""
@@ -93,16 +95,16 @@ class Pipe:
         self._full.put(None)
 
     def pieces(self) -> Generator[memoryview, None, None]:
-        while (piece := self._full.get()) is not None:
-            slab = cast("bytearray", piece.obj)
-            yield piece
-            piece.release()  # so that whoever still holds it finds out
+        while (full := self._full.get()) is not None:
+            slab, filled = full
+            with slab[:filled] as piece:  # which is released then, so that whoever still holds it finds out
+                yield piece
             self._empty.put(slab)
 
     def abandon(self) -> None:
         """Nobody wants more: whoever waits for room need not."""
         self.is_used = False
-        self._empty.put(bytearray())
+        self._empty.put(memoryview(b""))
 
     def tell(self) -> int:
         return self._at
@@ -114,4 +116,4 @@ class Pipe:
         self.closed = True
 
     def _pass_on(self) -> None:
-        self._full.put(memoryview(self._slab)[: self._filled])
+        self._full.put((self._slab, self._filled))

@@ -1,27 +1,32 @@
 """Files of this machine, through the operating system.
 
-Reads go straight into the caller's buffer. A file is published under a temporary name in its folder, flushed
-to the disk, renamed, and the folder flushed: after a crash it is there whole or not at all. Temporary files
-that a crash leaves are never listed.
+Reads go straight into the caller's buffer, and large writes from memory to the disk, past the page cache. A file is
+published under a temporary name in its folder, flushed to the disk, renamed, and the folder flushed: after a crash it
+is there whole or not at all. Temporary files that a crash leaves are never listed.
 """
 
 import contextlib
-import ctypes
+import errno
+import fcntl
+import mmap
 import os
 import re
 import secrets
 import stat
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from corgi2.errors import StoreError
 from corgi2.process import HOST, is_alive
 from corgi2.shard import Buffer
 from corgi2.stores import PART_BYTES, Entry, Requests
 
+DIRECT_BYTES = 2 << 20
+"""Written at a time, from memory that begins a page."""
 _TEMPORARY = ".corgi2-tmp"
 _HOST = f"{zlib.crc32(HOST.encode()):08x}"
 _LEFT_OVER = re.compile(rf"\.[0-9a-f]+-([0-9a-f]{{8}})-(\d+){re.escape(_TEMPORARY)}")
@@ -128,11 +133,12 @@ class LocalStore:
                 _make_folder(final.parent)
                 file = temporary.open("xb", buffering=0)
             with file:
-                done = 0
+                direct = _Direct(file.fileno())
                 for piece in pieces:
                     with _clear_errors(final):
-                        done += _write_all(file.fileno(), memoryview(piece), done)
+                        direct.write(memoryview(piece).cast("B"))
                 with _clear_errors(final):
+                    direct.finish()
                     os.fsync(file.fileno())
             yield temporary, final
         finally:
@@ -175,20 +181,64 @@ def _entry(path: str, status: os.stat_result) -> Entry:
     return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")
 
 
-def _write_all(fd: int, data: memoryview, at: int) -> int:
-    """Write, and have the disk begin with it: a flush that finds nothing left to write is several times as fast."""
-    data = data.cast("B")
-    size = len(data)
-    while data:
-        data = data[os.write(fd, data) :]
-    if _write_behind is not None:
-        _write_behind(fd, ctypes.c_int64(at), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
-    return size
+class _Direct:
+    """Writes a file straight from memory to the disk, where the system lets: the page cache would take a copy of what
+    nobody reads soon, and push out what somebody does. The end of a file, and a small one, go the usual way."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._slab, self._filled = memoryview(mmap.mmap(-1, DIRECT_BYTES)), 0
+        self._is_direct = _set_direct(fd, True)
+
+    def write(self, data: memoryview) -> None:
+        while data:
+            if not self._filled and len(data) >= DIRECT_BYTES and _is_aligned(data):
+                size = len(data) // DIRECT_BYTES * DIRECT_BYTES
+                self._put(data[:size])
+            else:
+                size = min(len(data), DIRECT_BYTES - self._filled)
+                room = np.frombuffer(self._slab, np.uint8, size, self._filled)
+                room[:] = np.frombuffer(data, np.uint8, size)  # NumPy copies without keeping others from running
+                self._filled += size
+                if self._filled == DIRECT_BYTES:
+                    self._put(self._slab)
+                    self._filled = 0
+            data = data[size:]
+
+    def finish(self) -> None:
+        self._go_usual_way()
+        self._put(self._slab[: self._filled])
+
+    def _put(self, data: memoryview) -> None:
+        while data:
+            try:
+                done = os.write(self._fd, data)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._is_direct:
+                    raise
+                done = 0  # the file system wants other places and sizes than pages
+            if done < len(data):  # what is left may begin anywhere
+                self._go_usual_way()
+            data = data[done:]
+
+    def _go_usual_way(self) -> None:
+        self._is_direct = self._is_direct and _set_direct(self._fd, False)
 
 
-_write_behind = getattr(ctypes.CDLL(None), "sync_file_range", None) if sys.platform == "linux" else None
-"""Advice: where it fails, the flush at the end does the work."""
-_SYNC_FILE_RANGE_WRITE = 2
+def _set_direct(fd: int, direct: bool) -> bool:
+    """Whether it now is. Some systems and file systems cannot."""
+    if not hasattr(os, "O_DIRECT"):
+        return False
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
+    except OSError:
+        return False
+    return direct
+
+
+def _is_aligned(data: memoryview) -> bool:
+    return bool(np.frombuffer(data, np.uint8).ctypes.data % mmap.PAGESIZE == 0)
 
 
 def _make_folder(folder: Path) -> None:
