@@ -190,7 +190,7 @@ def measure_parquet(folder: Path, size: int, codec: str, rounds: int, name: str)
     yield faster(what, measured, POLARS, stored / 1e6, "MB", 3)
     yield leaner(what, measured, POLARS, 0.25)
     yield faster(what, measured, PYARROW, stored / 1e6, "MB", None)
-    yield faster(what, measured, RAY, stored / 1e6, "MB", 1)
+    yield faster(what, measured, RAY, stored / 1e6, "MB", 3)
     yield leaner(what, measured, RAY, None)
     yield within(what, measured, buffer_bytes)
 

@@ -71,6 +71,16 @@ def _columns(rng: np.random.Generator) -> bytes:
     return bytes(sink.getvalue())
 
 
+def _images(rng: np.random.Generator) -> bytes:
+    """Two row groups, each one page: pyarrow looks at the size of a page every 1,024 values."""
+    images = [rng.bytes(size) for size in rng.integers(8_000, 100_000, SHARD_BYTES // 54_000).tolist()]
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.table({"image": images, "label": list(range(len(images)))}), sink, row_group_size=-(-len(images) // 2)
+    )
+    return bytes(sink.getvalue())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize(
@@ -83,8 +93,18 @@ def _columns(rng: np.random.Generator) -> bytes:
         (".jsonl.zst", _lines(500, "zstd", 32), 1),
         (".parquet", _rows, 2),
         (".parquet", _columns, 1),
+        (".parquet", _images, 1),
     ],
-    ids=["tar", "tar-small", "lines-small", "lines-zstd", "lines-zstd-one-a-group", "parquet-text", "parquet-wide"],
+    ids=[
+        "tar",
+        "tar-small",
+        "lines-small",
+        "lines-zstd",
+        "lines-zstd-one-a-group",
+        "parquet-text",
+        "parquet-wide",
+        "parquet-images",
+    ],
 )
 def test_a_shuffle_stays_within_its_buffer(
     suffix: str, make: Callable[[np.random.Generator], bytes], passes: int, tmp_path: Path
@@ -151,8 +171,9 @@ print(loader.world(1).window, loader.catalog.index.blocks.num_rows, size("VmHWM"
         (".jsonl.zst", _lines(500, "zstd")),
         (".parquet", _rows),
         (".parquet", _columns),
+        (".parquet", _images),
     ],
-    ids=["tar", "tar-small", "lines-small", "lines-zstd", "parquet-text", "parquet-wide"],
+    ids=["tar", "tar-small", "lines-small", "lines-zstd", "parquet-text", "parquet-wide", "parquet-images"],
 )
 def test_a_loader_stays_within_its_buffer(
     suffix: str, make: Callable[[np.random.Generator], bytes], tmp_path: Path

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from corgi2.block import gather
 from corgi2.errors import ShardError
+from corgi2.formats.parquet import Profile
 from corgi2.plan import permutation
 from tests.shards import PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
 
@@ -107,6 +108,15 @@ def test_codec_and_dictionary_columns_are_kept_and_a_block_is_a_row_group(codec:
     for number in range(2):
         old, new = before.row_group(0).column(number), after.row_group(0).column(number)
         assert (old.compression, old.has_dictionary_page) == (new.compression, new.has_dictionary_page)
+
+
+def test_writers_of_wide_values_look_often_enough_to_keep_pages_at_a_megabyte() -> None:
+    rng = np.random.default_rng(0)
+    narrow, wide = (parquet_of(pa.table({"a": [rng.bytes(size) for _ in range(60)]})) for size in (1000, 100_000))
+    profiles = [Profile.decode(PARQUET.profile(MemoryShard(data))) for data in (narrow, wide)]
+    assert [profile.options.get("write_batch_size") for profile in profiles] == [None, 10]
+    written = rewritten(PARQUET, read_shards(PARQUET, [wide]), range(60), wide)
+    assert records_of(read_shards(PARQUET, [written])) == records_of(read_shards(PARQUET, [wide]))
 
 
 def test_a_dictionary_that_saved_nothing_is_not_tried_again() -> None:

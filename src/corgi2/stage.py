@@ -85,11 +85,12 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
 
 
 def _capacity(source: Source, index: Index, buffer_bytes: int) -> int:
-    """What a group may take: the buffer, less a block, stored and decoded, where blocks are decoded on their way."""
-    largest = int(index.column("footprint").max())
-    if not source.format.writes_blocks or largest > buffer_bytes:
+    """What a group may take: the buffer, less what decoding a block takes on its way."""
+    length, footprint = (int(index.column(name).max()) for name in ("length", "footprint"))
+    if footprint > buffer_bytes:
         return buffer_bytes
-    return max(largest, buffer_bytes - largest - int(index.column("length").max()))
+    block = Block(0, length, index.records // index.blocks.num_rows, footprint)
+    return max(footprint, buffer_bytes - source.format.decoding_bytes(block))
 
 
 def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, capacity: int) -> list[Indices]:

@@ -36,6 +36,9 @@ class Format(Protocol):
     def writes_blocks(self) -> bool:
         """Whether a writer holds a whole block, decoded and encoded, before it gives it away."""
 
+    def decoding_bytes(self, block: Block) -> int:
+        """What it takes to read and decode a block, beside where it lies then."""
+
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:
         """The blocks of a shard; a damaged one is refused."""
 

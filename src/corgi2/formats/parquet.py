@@ -35,6 +35,7 @@ from corgi2.formats.footer import (
     schema_text,
 )
 from corgi2.formats.pipe import Pipe, piped
+from corgi2.memory import give_back, release_unused
 from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 
 _ALIGNMENT = 64
@@ -43,6 +44,12 @@ _STEP_BYTES = 2_000_000
 _LEAST_ROWS = 64
 _STEP_BYTES_A_COLUMN = 16_000
 """At the least: every column costs something every time."""
+_PAGE, _LARGE_PAGE = 1 << 20, 10 << 20
+_BATCH, _VALUES = "write_batch_size", 1024
+"""A writer looks at the size of a page every so many values, unless it is told to look more often."""
+_KEPT_BYTES = 24 << 20
+"""Written, until what allocators keep is returned. Pages of wide values are of many sizes, and seldom fit where others
+were."""
 _LONGEST_TEXT = 1 << 30
 """Half of what an array of Arrow's usual strings holds."""
 
@@ -67,6 +74,11 @@ class ParquetFormat:
     name = "parquet"
     suffix = ".parquet"
     has_footer = has_ranges = compresses = writes_blocks = True
+
+    def decoding_bytes(self, block: Block) -> int:
+        """As stored, and as decoded; its largest page, which is decompressed at once; and what allocators keep."""
+        page = _page_bytes(block.footprint, block.records)
+        return block.length + block.footprint + page + (_KEPT_BYTES if page > _LARGE_PAGE else 0)
 
     def sketch(self, size: int) -> Block:
         """As if nothing were compressed; a scan of the footer tells more."""
@@ -197,6 +209,8 @@ class _Reading:
                 step = _step(piece, reader.schema_arrow)
                 batches = reader.iter_batches(step, row_groups=groups, use_threads=False)
                 runs = [_Run(columns.add(batch), len(batch)) for batch in batches]
+        if _page_bytes(piece.footprint, piece.records) > _LARGE_PAGE:
+            release_unused()
         _check_count(piece, sum(run.records for run in runs), rows)
         if self._see is not None:
             for run in runs:
@@ -226,6 +240,11 @@ class _Reading:
         return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
 
 
+def _page_bytes(size: int, rows: int) -> int:
+    """Of the largest page there can be in so many rows."""
+    return min(size, _VALUES * size // max(1, rows))
+
+
 def _step(piece: Piece, schema: pa.Schema) -> int:
     """Rows that are decoded at a time, of about so many bytes, and one less than what they then take in columns."""
     wanted = max(_STEP_BYTES, _STEP_BYTES_A_COLUMN * len(schema))
@@ -247,15 +266,19 @@ def _check_count(piece: Piece, found: int, rows: int) -> None:
 
 
 def _encode(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: Pipe) -> Iterator[Block]:
-    schema = profile.schema
+    schema, released = profile.schema, 0
     with pq.ParquetWriter(pa.PythonFile(pipe, mode="w"), schema, **profile.options) as writer:
         pipe.cut()
         for tables in blocks:
             start = pipe.tell()
             group = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
             writer.write_table(group, row_group_size=max(1, group.num_rows))
-            footprint = _in_memory(group) + PLACE_BYTES * group.num_rows
-            yield Block(start, pipe.tell() - start, group.num_rows, footprint, checksum=pipe.cut())
+            footprint, rows = _in_memory(group) + PLACE_BYTES * group.num_rows, group.num_rows
+            del group
+            if _BATCH in profile.options and pipe.tell() > released + _KEPT_BYTES:
+                give_back()
+                released = pipe.tell()
+            yield Block(start, pipe.tell() - start, rows, footprint, checksum=pipe.cut())
 
 
 def _in_memory(table: pa.Table) -> int:
@@ -374,6 +397,9 @@ def _options(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
         "write_page_index": any(column.has_offset_index for column in columns.values()),
         "store_schema": b"ARROW:schema" in (footer.metadata or {}),
     }
+    widths = (column.total_uncompressed_size // max(1, column.num_values) for column in columns.values())
+    if (widest := max(widths, default=0)) * _VALUES > _LARGE_PAGE:  # whoever reads a page needs memory for all of it
+        options[_BATCH] = max(1, _PAGE // widest)
     return options | _layout(footer, schema, options["store_schema"])
 
 
