@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import tempfile
 import threading
 from collections import Counter
@@ -309,6 +310,17 @@ def test_a_transform_gets_samples_or_batches(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".tar", [5])
     assert sorted(Loader(tmp_path / "in", transform=_text)) == sorted(_every([5]))
     assert sorted(next(iter(Loader(tmp_path / "in", transform=_texts, batch_size=5)))) == sorted(_every([5]))
+
+
+def test_a_loader_in_mid_epoch_can_be_sent_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 4)
+    loader = Loader(tmp_path / "in", buffer_blocks=2)
+    samples = iter(loader)
+    before = [next(samples) for _ in range(7)]
+    sent = pickle.loads(pickle.dumps(loader))  # noqa: S301
+    assert sent.state_dict() == loader.state_dict()
+    sent.load_state_dict(sent.state_dict())
+    assert before + list(sent) == list(Loader(tmp_path / "in", buffer_blocks=2))
 
 
 def test_a_state_of_other_data_or_another_order_is_refused(tmp_path: Path) -> None:

@@ -166,6 +166,13 @@ def test_a_global_comment_is_kept_and_any_other_global_header_is_refused() -> No
         read_shards(TAR, [_with_global_header({"uname": "somebody"}, [("a.x", b"1")])])
 
 
+@pytest.mark.parametrize("name", ["__key__", "__URL__"])
+@pytest.mark.parametrize("other", ["b.x", "b.y"], ids=["alike", "various"])
+def test_parts_with_names_that_samples_need_are_refused(name: str, other: str) -> None:
+    with pytest.raises(ShardError, match="a name that WebDataset keeps for itself"):
+        samples_of(TAR, tar_of([(f"a.{name}", b"v"), ("a.x", b"1"), (f"b.{name}", b"v"), (other, b"1")]))
+
+
 def test_an_archive_within_an_archive_is_no_member() -> None:
     inner = tar_of([("x.jpg", b"X" * 600), ("y.jpg", b"Y")])
     data = tar_of([("a.tar", inner), ("b.tar", inner[:1024]), ("c.txt", b"c")])

@@ -49,24 +49,21 @@ class Place:
 
 
 class Cursor:
-    """A reader's place, which moves on as it reads: so many examples further than it was. It is worked out when it is
-    asked for, not at every step."""
+    """A reader's place, which moves on as it reads. It is worked out when it is asked for, not at every step."""
 
-    __slots__ = ("_after", "count")
+    __slots__ = ("at",)
 
     def __init__(self, place: Place) -> None:
-        self.move(place)
-
-    def move(self, place: Place) -> None:
-        self.start(lambda _: place)
-
-    def start(self, after: Callable[[int], Place]) -> None:
-        """From now on, ``after`` tells the place after ``count`` examples."""
-        self._after, self.count = after, 0
+        self.at: tuple[Callable[[int], Place], int] = (lambda _: place, 0)
+        """What tells the place after so many examples, and how many they are."""
 
     @property
     def place(self) -> Place:
-        return self._after(self.count)
+        place_after, count = self.at
+        return place_after(count)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cursor, (self.place,)
 
 
 class Feed:
@@ -143,18 +140,17 @@ class Feed:
             yield from self._epoch(cursor, worker, workers)
             if not self.repeat:
                 return
-            cursor.move(Place(cursor.place.epoch + 1))
+            cursor.at = Cursor(Place(cursor.place.epoch + 1)).at
 
     def _epoch(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
         reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers)
         for taken, places in reading:
-            cursor.start(places)
             if self.batch_size is not None:
-                cursor.count = taken.size
+                cursor.at = places, taken.size
                 yield self._transformed(self._batch(taken))
                 continue
             for number, sample in enumerate(taken.shared, 1):
-                cursor.count = number
+                cursor.at = places, number
                 yield self._transformed(sample)
 
     @property

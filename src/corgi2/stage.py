@@ -86,11 +86,11 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
 
 def _capacity(source: Source, index: Index, buffer_bytes: int) -> int:
     """What a group may take: the buffer, less what decoding a block takes on its way."""
-    length, footprint = (int(index.column(name).max()) for name in ("length", "footprint"))
+    largest = int(index.column("footprint").argmax())
+    length, records, footprint = (int(index.column(name)[largest]) for name in ("length", "records", "footprint"))
     if footprint > buffer_bytes:
         return buffer_bytes
-    block = Block(0, length, index.records // index.blocks.num_rows, footprint)
-    return max(footprint, buffer_bytes - source.format.decoding_bytes(block))
+    return max(footprint, buffer_bytes - source.format.decoding_bytes(Block(0, length, records, footprint)))
 
 
 def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, capacity: int) -> list[Indices]:

@@ -241,7 +241,7 @@ class _Reading:
 
 
 def _page_bytes(size: int, rows: int) -> int:
-    """Of the largest page there can be in so many rows."""
+    """Of the largest page that is to be expected in so many rows, as far as their mean tells."""
     return min(size, _VALUES * size // max(1, rows))
 
 

@@ -28,6 +28,7 @@ _DOT, _SLASH, _NEWLINE, _UNDERSCORE = b"./\n_"
 
 _LONG_NAMES = 1 << 20
 """Bytes of names that do not fit a header, looked at at a time."""
+_RESERVED = {"__key__", "__url__"}
 _WORD = 16
 """Bytes of a part's name that are compared at once, the zero behind it included."""
 _KINDS = (np.uint8, np.uint16, np.uint32)
@@ -119,7 +120,7 @@ class _Samples:
         words = np.ndarray(len(memory) - _WORD + 1, f"V{_WORD}", memory, strides=(1,))[header + cut + 1]
         texts = [word.partition(b"\0") for word in words[0].tolist()]
         names = [name.decode().lower() for name, end, _ in texts if end]
-        if len(set(names)) < each or (words.view(np.uint64) != words[:1].view(np.uint64)).any():
+        if len(set(names) - _RESERVED) < each or (words.view(np.uint64) != words[:1].view(np.uint64)).any():
             return None
         keys = zip(header[:, 0].tolist(), (header + cut)[:, 0].tolist(), strict=True)
         columns: dict[str, list[Any]] = {"__key__": [memory[start:stop].decode() for start, stop in keys]}
@@ -143,6 +144,8 @@ class _Samples:
         for part, sample, cut, start, stop in zip(*(array.tolist() for array in numbers), strict=True):
             text = parts.names.get(part) or memory[start - UNIT : start - UNIT + NAME_BYTES].partition(b"\0")[0]
             name = text[cut + 1 :].decode().lower()
+            if name in _RESERVED:
+                raise ShardError(self._url, 0, f"a member {text.decode()!r}, a name that WebDataset keeps for itself")
             columns["__key__"][sample] = text[:cut].decode()
             if only is None or name in only:
                 columns.setdefault(name, [None] * count)[sample] = memory[start:stop]

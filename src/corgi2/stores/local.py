@@ -133,7 +133,8 @@ class LocalStore:
                 _make_folder(final.parent)
                 file = temporary.open("xb", buffering=0)
             with file:
-                direct = _Direct(file.fileno())
+                with _clear_errors(final):
+                    direct = _Direct(file.fileno())
                 for piece in pieces:
                     with _clear_errors(final):
                         direct.write(memoryview(piece).cast("B"))
