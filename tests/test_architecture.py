@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import corgi2
@@ -18,18 +20,19 @@ MAY_IMPORT = {
     "progress": {"sizes"},
     "process": set(),
     "shard": {"errors"},
-    "block": set(),
-    "digest": {"block"},
-    "formats": {"block", "errors", "memory", "process", "shard"},
+    "arrays": set(),
+    "block": {"arrays"},
+    "digest": {"arrays", "block"},
+    "formats": {"arrays", "block", "errors", "memory", "process", "shard"},
     "stores": {"errors", "process", "shard"},
     "source": {"errors", "formats", "stores"},
-    "index": {"block", "errors", "progress", "shard", "source", "stores"},
+    "index": {"arrays", "block", "errors", "progress", "shard", "source", "stores"},
     "memory": set(),
     "recipe": {"errors"},
-    "forecast": {"block", "errors", "index", "plan", "source"},
+    "forecast": {"arrays", "block", "errors", "index", "plan", "source"},
     "journal": {"digest", "errors", "process", "shard", "source", "stores"},
     "stage": {"block", "errors", "index", "journal", "plan", "recipe", "shard", "sizes", "source", "stores"},
-    "outline": {"errors", "forecast", "index", "recipe", "shard", "sizes", "source"},
+    "outline": {"arrays", "errors", "forecast", "index", "recipe", "shard", "sizes", "source"},
     "planner": {
         "errors",
         "formats",
@@ -80,7 +83,7 @@ MAY_IMPORT = {
     "orders": {"deal", "plan"},
     "theory": set(),
     "measure": {"block", "errors", "index", "plan", "progress", "source", "stores"},
-    "catalog": {"errors", "forecast", "index", "plan", "source", "stores"},
+    "catalog": {"arrays", "errors", "forecast", "index", "plan", "source", "stores"},
     "buffers": {"block", "catalog", "deal", "errors", "plan", "shard", "sizes"},
     "world": set(),
     "prices": {"errors"},
@@ -189,6 +192,34 @@ def test_importing_corgi2_loads_no_extra_and_no_client() -> None:
     code = "import sys, corgi2; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert not (EXTRAS | {"obstore", "tqdm", "click", "pandas", "numpy", "pyarrow"}) & set(loaded)
+
+
+WORK = """
+import sys
+import corgi2
+source, target = sys.argv[1:]
+corgi2.shuffle(source, target, buffer="50MB", passes=2)
+assert corgi2.verify(source, target).same
+assert sum(len(batch["number"]) for batch in corgi2.Loader(target, batch_size=7)) == 100
+print(*sorted({name.split('.')[0] for name in sys.modules}))
+"""
+
+
+def test_shuffling_verifying_and_loading_need_no_pandas(tmp_path: Path) -> None:
+    """Arrow would import it, where it is installed: 44 MB and a fifth of a second."""
+    kinds = pa.schema(
+        [("number", pa.int64()), ("flag", pa.bool_()), ("text", pa.string()), ("list", pa.list_(pa.int8()))]
+    )
+    rows = [
+        {"number": n, "flag": n % 2 == 0, "text": None if n % 3 else "x" * n, "list": [n] * (n % 4)} for n in range(100)
+    ]
+    (tmp_path / "source").mkdir()
+    for part in range(4):
+        pq.write_table(pa.Table.from_pylist(rows[part::4], kinds), tmp_path / f"source/{part}.parquet")
+    command = [sys.executable, "-c", WORK, str(tmp_path / "source"), str(tmp_path / "target")]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert "pyarrow" in loaded
+    assert "pandas" not in loaded
 
 
 def test_exports_are_sorted_and_few() -> None:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corgi2.arrays import number_array
+
 SLICE_BYTES = 4_000_000
 """A gather's working set: large enough to hide its overhead, small enough for a core's cache (docs/benchmarks.md)."""
 
@@ -195,7 +197,7 @@ def _take_from_batches(batches: list[pa.RecordBatch], bounds: Indices, rows: Ind
 
 
 def _take(batch: pa.RecordBatch, rows: Indices) -> pa.RecordBatch:
-    return pc.take(batch, pa.array(rows), boundscheck=False)
+    return pc.take(batch, number_array(rows), boundscheck=False)
 
 
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:

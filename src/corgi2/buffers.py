@@ -70,7 +70,7 @@ def _room(catalog: Catalog, blocks: int, threads: int) -> Room:
     sizes = index.column("footprint").astype(np.float64)
     if catalog.source.format.writes_blocks:
         sizes *= _PADDED * (1 + _PADDED_ROWS / np.maximum(1, index.column("records")))
-    exact = bool(np.asarray(index.blocks.column("exact")).all())
+    exact = bool(index.column("exact").all())
     size = np.sort(sizes)[-blocks:].sum() * (1 if exact else _DOUBT)
     return Room(blocks, int(size) + SLACK_BYTES, threads)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from corgi2.arrays import numpy_of
 from corgi2.errors import SourceError
 from corgi2.forecast import forecast
 from corgi2.index import Index, cache_store, index_source, open_index, save_index, sketch_source
@@ -95,7 +96,7 @@ def _alone(cache: Store) -> Iterator[bool]:
 def lineage_of(index: Index) -> Indices | None:
     """A row a block, where all blocks have one, of one depth."""
     column = index.blocks.column("lineage").combine_chunks()
-    depth = np.asarray(column.value_lengths().fill_null(0))
+    depth = numpy_of(column.value_lengths())
     if not len(depth) or depth.min() == 0 or depth.min() != depth.max():
         return None
-    return np.asarray(column.flatten()).astype(np.int64).reshape(len(depth), -1)
+    return numpy_of(column.flatten()).astype(np.int64).reshape(len(depth), -1)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from corgi2.arrays import number_array, numpy_of
 from corgi2.block import FRAMED_SCHEMA
 
 Lanes = npt.NDArray[np.uint64]
@@ -26,6 +27,7 @@ _LONG = 256
 _MIX = np.array([[0xBF58476D1CE4E5B9], [0x94D049BB133111EB]], np.uint64)
 _STEP = np.array([[0x9E3779B97F4A7C15], [0xC2B2AE3D27D4EB4F]], np.uint64)
 _NULL, _BYTES, _LIST = (np.uint64(n) for n in (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0))
+_NO_BYTES = pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])[0]
 _S29, _S32 = np.uint64(29), np.uint64(32)
 _ROWS = 1 << 14
 """Hashed at a time: 16,384 rows are hashed 2 to 3 times as fast as a million."""
@@ -82,7 +84,7 @@ def _fold_array(lanes: Lanes, array: pa.Array, key: int) -> None:
     if not _is_fixed(array.type):
         _fold(lanes, _hash_array(array, key))
         return
-    missing = None if not array.null_count else ~np.asarray(array.is_valid())
+    missing = None if not array.null_count else ~numpy_of(array.is_valid())
     for word in _words(array):
         _fold(lanes, word if missing is None else np.where(missing, np.uint64(0), word))
     if missing is not None:
@@ -126,7 +128,7 @@ def _hash_array(array: pa.Array, key: int) -> Lanes:
         return _finish(_fold(_start(len(array), key), np.full(len(array), _NULL)))
     lanes = _hasher(kind)(array, key)
     if array.null_count:
-        missing = ~np.asarray(array.is_valid())
+        missing = ~numpy_of(array.is_valid())
         lanes[:, missing] = _finish(_fold(_start(int(missing.sum()), key), np.full(int(missing.sum()), _NULL)))
     return lanes
 
@@ -149,7 +151,9 @@ def _is_fixed(kind: pa.DataType) -> bool:
 
 
 def _hash_dictionary(array: pa.DictionaryArray, key: int) -> Lanes:
-    indices = np.asarray(array.indices.fill_null(0)).astype(np.int64)
+    indices = numpy_of(array.indices).astype(np.int64)
+    if array.null_count:
+        indices[~numpy_of(array.is_valid())] = 0
     values = _hash_array(array.dictionary, key)
     return values[:, indices] if values.shape[1] else _start(len(array), key)
 
@@ -168,7 +172,7 @@ def _hash_fixed_list(array: pa.FixedSizeListArray, key: int) -> Lanes:
 
 
 def _hash_list(array: pa.ListArray, key: int) -> Lanes:
-    offsets = np.asarray(array.offsets).astype(np.int64)
+    offsets = numpy_of(array.offsets).astype(np.int64)
     start, stop = int(offsets[0]), int(offsets[-1])
     if pa.types.is_map(array.type):
         keys, items = (_hash_array(part.slice(start, stop - start), key) for part in (array.keys, array.items))
@@ -221,7 +225,7 @@ def _hash_text(array: pa.Array, key: int) -> Lanes:
     states = b"".join(map(xxhash.xxh3_128_digest, records, repeat(key)))
     lanes[:, long] = np.frombuffer(states, "<u8").reshape(-1, 2).T
     if len(short):
-        lanes[:, short] = _hash_short(array.take(pa.array(short)), lengths[short], key)
+        lanes[:, short] = _hash_short(array.take(number_array(short)), lengths[short], key)
     return lanes
 
 
@@ -244,7 +248,7 @@ def _padded(array: pa.Array, words: int) -> npt.NDArray[np.uint64]:
     if not words:
         return np.zeros((len(array), 0), np.uint64)
     if array.null_count:
-        array = array.fill_null(b"")
+        array = array.fill_null(_NO_BYTES)
     padded = pc.ascii_rpad(array.view(pa.large_string()), width=8 * words, padding="\0")
     data = np.frombuffer(padded.buffers()[2], "<u8", len(array) * words, 8 * words * padded.offset)
     return data.reshape(len(array), words)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from corgi2.arrays import number_array
 from corgi2.block import Group, Indices, gather
 from corgi2.errors import ShardError
 from corgi2.index import Index
@@ -34,7 +35,7 @@ def forecast(
 ) -> Forecast:
     """Correct footprints that are estimates; predict the growth where the format compresses: mixing destroys what
     order saved, with up to ``most`` blocks mixed. Without a profile to write with, nothing grows."""
-    unsure = ~np.asarray(index.blocks.column("exact"))
+    unsure = ~index.column("exact")
     if not unsure.any() and (profile is None or not source.format.compresses):
         return Forecast(index, 1.0)
     among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
@@ -74,7 +75,7 @@ def spread(count: int, most: int) -> Indices:
 
 def _with_footprints(index: Index, footprints: Indices) -> pa.Table:
     place = index.blocks.schema.get_field_index("footprint")
-    return index.blocks.set_column(place, index.blocks.schema.field(place), pa.array(footprints))
+    return index.blocks.set_column(place, index.blocks.schema.field(place), number_array(footprints))
 
 
 def _some(group: Group, share: int) -> pa.Table:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corgi2.arrays import number_array, numpy_of, value_table
 from corgi2.errors import DamageError, ShardError, SourceError
 from corgi2.progress import progress
 from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, WatchedShard
@@ -64,7 +65,7 @@ class Index:
     blocks: pa.Table
 
     def column(self, name: str) -> npt.NDArray[np.int64]:
-        return np.asarray(self.blocks.column(name))
+        return numpy_of(self.blocks.column(name))
 
     @property
     def records(self) -> int:
@@ -86,7 +87,7 @@ class Index:
 
     @property
     def bytes(self) -> int:
-        return int(np.asarray(self.shards.column("size")).sum())
+        return int(numpy_of(self.shards.column("size")).sum())
 
     def pieces(self, source: Source, numbers: Iterable[int]) -> list[Piece]:
         """Blocks by number, ready to be read. The source must be the one that was indexed."""
@@ -108,10 +109,10 @@ class Index:
     def select(self, numbers: npt.NDArray[np.int64]) -> "Index":
         """Some blocks, in the given order, and their shards, renumbered."""
         kept, shard = np.unique(self.column("shard")[numbers], return_inverse=True)
-        blocks = self.blocks.take(pa.array(numbers)).set_column(
-            0, _BLOCKS.field("shard"), pa.array(shard.astype(np.int32))
+        blocks = self.blocks.take(number_array(numbers)).set_column(
+            0, _BLOCKS.field("shard"), number_array(shard.astype(np.int32))
         )
-        return Index(self.suffix, self.block_bytes, self.shards.take(pa.array(kept)), blocks)
+        return Index(self.suffix, self.block_bytes, self.shards.take(number_array(kept)), blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def make_index(
     suffix: str, block_bytes: int, scans: Sequence[tuple[Entry, Scan]], lineage: Sequence[Sequence[int]] | None = None
 ) -> Index:
     """The index of scanned shards; ``lineage`` has an entry a block."""
-    shards = pa.table(
+    shards = value_table(
         [
             [entry.path for entry, _ in scans],
             [entry.size for entry, _ in scans],
@@ -183,7 +184,7 @@ def make_index(
             [scan.schema for _, scan in scans],
             [scan.checksum for _, scan in scans],
         ],
-        schema=_SHARDS,
+        _SHARDS,
     )
     blocks = [(place, block) for place, (_, scan) in enumerate(scans) for block in scan.blocks]
     return Index(suffix, block_bytes, shards, blocks_table(blocks, lineage))
@@ -196,7 +197,7 @@ def blocks_table(blocks: Sequence[tuple[int, Block]], lineage: Sequence[Sequence
         *([getattr(block, name) for _, block in blocks] for name in _BLOCKS.names[1:-1]),
         lineage if lineage is not None else [[]] * len(blocks),
     ]
-    return pa.table(columns, schema=_BLOCKS)
+    return value_table(columns, _BLOCKS)
 
 
 def sketch_source(source: Source) -> Index:
@@ -290,7 +291,7 @@ def merge(known: Index | None, new: Index) -> Index:
         return new
     other = without(known, set(new.shards.column("path").to_pylist()))
     moved = new.column("shard") + other.shards.num_rows
-    shard = pa.array(np.concatenate([other.column("shard"), moved]).astype(np.int32))
+    shard = number_array(np.concatenate([other.column("shard"), moved]).astype(np.int32))
     shards = pa.concat_tables([other.shards, new.shards])
     blocks = pa.concat_tables([other.blocks, new.blocks]).set_column(0, _BLOCKS.field("shard"), shard)
     both = Index(new.suffix, new.block_bytes, shards, blocks)
@@ -309,10 +310,10 @@ def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:
     number[shards] = np.arange(len(shards))
     new = number[index.column("shard")]
     rows = np.argsort(new, kind="stable")[(new < 0).sum() :]
-    blocks = index.blocks.take(pa.array(rows)).set_column(
-        0, _BLOCKS.field("shard"), pa.array(new[rows].astype(np.int32))
+    blocks = index.blocks.take(number_array(rows)).set_column(
+        0, _BLOCKS.field("shard"), number_array(new[rows].astype(np.int32))
     )
-    return Index(index.suffix, index.block_bytes, index.shards.take(pa.array(shards)), blocks)
+    return Index(index.suffix, index.block_bytes, index.shards.take(number_array(shards)), blocks)
 
 
 def save_index(store: Store, index: Index) -> None:

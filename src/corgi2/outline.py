@@ -4,8 +4,7 @@ resort, and is announced."""
 import logging
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from corgi2.arrays import numpy_of
 from corgi2.errors import DamageError
 from corgi2.forecast import forecast
 from corgi2.index import SCAN_THREADS, Index, merge, open_index, sketch_source, survey_source, whole_shards
@@ -68,7 +67,7 @@ def _blocks(source: Source, settings: Settings) -> tuple[Index, tuple[str, ...]]
 def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
     """Shards that do not fit the buffer, cut into blocks, where the format can be read in parts."""
     whole = (index.column("start") == 0) & (
-        index.column("length") == np.asarray(index.shards["size"])[index.column("shard")]
+        index.column("length") == numpy_of(index.shards["size"])[index.column("shard")]
     )
     large = index.column("shard")[whole & (index.column("footprint") > buffer_bytes)]
     if not len(large) or not source.format.has_ranges or source.format.has_footer:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from corgi2.arrays import numpy_of
 from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, taker
 from corgi2.errors import ShardError, SourceError
 from corgi2.formats.columns import ROW_BYTES, ROWS, Columns, is_flat, table_bytes
@@ -173,7 +174,7 @@ def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
             f"{url}: the column {name!r} of {kind} has nulls, which an array of NumPy cannot hold; fill them, or take "
             "batches with batch_format='arrow'"
         )
-    return np.array(column.to_numpy())
+    return np.array(column.to_numpy() if column.null_count or pa.types.is_temporal(kind) else numpy_of(column))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -271,7 +272,7 @@ def _encode(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: Pipe) 
         pipe.cut()
         for tables in blocks:
             start = pipe.tell()
-            group = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+            group = pa.concat_tables([_empty(schema), *(table.cast(schema) for table in tables)])
             writer.write_table(group, row_group_size=max(1, group.num_rows))
             footprint, rows = _in_memory(group) + PLACE_BYTES * group.num_rows, group.num_rows
             del group
@@ -279,6 +280,10 @@ def _encode(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: Pipe) 
                 give_back()
                 released = pipe.tell()
             yield Block(start, pipe.tell() - start, rows, footprint, checksum=pipe.cut())
+
+
+def _empty(schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([], schema)
 
 
 def _in_memory(table: pa.Table) -> int:
@@ -440,7 +445,7 @@ def _layout(footer: pq.FileMetaData, schema: pa.Schema, store_schema: bool) -> d
     for layout in layouts:
         sink = pa.BufferOutputStream()
         try:
-            pq.write_table(schema.empty_table(), sink, store_schema=store_schema, **layout)
+            pq.write_table(_empty(schema), sink, store_schema=store_schema, **layout)
         except pa.ArrowException:
             continue
         if pq.read_metadata(pa.BufferReader(sink.getvalue())).schema.equals(footer.schema):
