@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "index": {"arrays", "block", "errors", "progress", "shard", "source", "stores"},
     "memory": set(),
     "recipe": {"errors"},
-    "forecast": {"arrays", "block", "errors", "index", "plan", "source"},
+    "forecast": {"arrays", "block", "errors", "index", "memory", "plan", "source"},
     "journal": {"digest", "errors", "process", "shard", "source", "stores"},
     "stage": {"block", "errors", "index", "journal", "plan", "recipe", "shard", "sizes", "source", "stores"},
     "outline": {"arrays", "errors", "forecast", "index", "recipe", "shard", "sizes", "source"},

@@ -130,7 +130,7 @@ class Taste:
     """A few records of a piece, and the bytes that they take as stored."""
 
     group: Group
-    stored_bytes: int
+    stored_bytes: float
 
 
 def gather(group: Group, order: Indices, slice_bytes: int = SLICE_BYTES) -> Iterator[pa.Table]:

@@ -14,6 +14,7 @@ from corgi2.arrays import number_array
 from corgi2.block import Group, Indices, gather
 from corgi2.errors import ShardError
 from corgi2.index import Index
+from corgi2.memory import release_unused
 from corgi2.plan import permutation
 from corgi2.source import Source
 
@@ -41,25 +42,24 @@ def forecast(
     among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
     picks = among[spread(len(among), SAMPLE_BLOCKS)]
     footprints, lengths = index.column("footprint").copy(), index.column("length")
-    estimated = measured = stored = records = 0
+    estimated = measured = stored = 0.0
+    records = 0
     parts: list[pa.Table] = []
     chosen = set(picks[spread(len(picks), most)].tolist())
     for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
+        room = _SOME_BYTES // len(chosen) if number in chosen else 0
         try:
-            taste = source.format.taste(piece)
+            for taste in source.format.taste(piece):
+                estimated += footprints[number] * taste.stored_bytes / max(1, int(lengths[number]))
+                measured += taste.group.footprint
+                stored += taste.stored_bytes
+                records += taste.group.records
+                if room > 0:
+                    parts.append(_some(taste.group, len(chosen), room))
+                    room -= parts[-1].nbytes
         except ShardError:
             if not skip_bad:
                 raise
-            continue
-        share = taste.stored_bytes / max(1, int(lengths[number]))
-        estimated += footprints[number] * share
-        measured += taste.group.footprint
-        stored += taste.stored_bytes
-        records += taste.group.records
-        if number in chosen:
-            parts.append(_some(taste.group, len(chosen)))
-        del taste
-        pa.default_memory_pool().release_unused()
     if not parts:
         return Forecast(index, 1.0)
     footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
@@ -78,9 +78,9 @@ def _with_footprints(index: Index, footprints: Indices) -> pa.Table:
     return index.blocks.set_column(place, index.blocks.schema.field(place), number_array(footprints))
 
 
-def _some(group: Group, share: int) -> pa.Table:
-    """One in ``share`` of a group's records at random, and no more than a few MB of them."""
-    most = _SOME_BYTES // share * group.records // max(1, group.footprint)
+def _some(group: Group, share: int, room: int) -> pa.Table:
+    """One in ``share`` of a group's records at random, and no more than there is room for."""
+    most = room * group.records // max(1, group.footprint)
     order = permutation(group.records, (0, group.records))[: max(1, min(most, group.records // share))]
     return pa.concat_tables(gather(group, order)).combine_chunks()
 
@@ -91,5 +91,5 @@ def _encoded(source: Source, parts: list[pa.Table], profile: str) -> float:
     order = permutation(mixed.records, (1, mixed.records))
     with closing(source.format.write([gather(mixed, order)], profile)) as writing:
         size = sum(len(memoryview(piece).cast("B")) for piece in writing)
-    pa.default_memory_pool().release_unused()
+    release_unused()
     return size / mixed.records

@@ -120,8 +120,11 @@ def _offline(stage: Stage) -> Offline:
 def _guess_records(source: Source, index: Index) -> int:
     """From the front of a few blocks."""
     picks = spread(index.blocks.num_rows, SAMPLE_BLOCKS)
-    tastes = [source.format.taste(piece) for piece in index.pieces(source, picks.tolist())]
-    each = max(1.0, sum(taste.stored_bytes for taste in tastes) / max(1, sum(taste.group.records for taste in tastes)))
+    stored, records = 0.0, 0
+    for piece in index.pieces(source, picks.tolist()):
+        for taste in source.format.taste(piece):
+            stored, records = stored + taste.stored_bytes, records + taste.group.records
+    each = max(1.0, stored / max(1, records))
     return max(int(index.blocks.num_rows), round(index.bytes / each))
 
 

@@ -45,8 +45,8 @@ class Format(Protocol):
     def sketch(self, size: int) -> Block:
         """A whole shard as one block, as far as its size alone tells: its records are not counted."""
 
-    def taste(self, piece: Piece) -> Taste:
-        """Some records of a piece, for estimates, in one small read."""
+    def taste(self, piece: Piece) -> Iterable[Taste]:
+        """Some records of a piece, for estimates, in one read; in parts, of which one is in memory at a time."""
 
     def read(
         self,

@@ -197,7 +197,7 @@ class FramedFormat:
         exact = self.codec is None and least > _TINY_RECORD
         return Block(0, size, 0, at_most if exact else size, exact)
 
-    def taste(self, piece: Piece) -> Taste:
+    def taste(self, piece: Piece) -> tuple[Taste]:
         """The complete records at the front, and no error where they end."""
         front = _Front(piece.file, piece.start, min(piece.length, TASTE_BYTES))
         whole = front.size == piece.length
@@ -213,7 +213,7 @@ class FramedFormat:
             offsets, share = np.array([0, len(data)]), 1.0
         rows = np.arange(len(offsets) - 1)
         group = Group(framed_table(offsets, data), rows, frames.keys, (len(rows),))
-        return Taste(group, max(1, round(front.size * share)))
+        return (Taste(group, max(1, round(front.size * share))),)
 
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:
         """Read a shard once, from front to back, and cut it into blocks of about ``block_bytes``."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.arrays import numpy_of
-from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, taker
+from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, reserve, taker
 from corgi2.errors import ShardError, SourceError
 from corgi2.formats.columns import ROW_BYTES, ROWS, Columns, is_flat, table_bytes
 from corgi2.formats.footer import (
@@ -85,9 +85,15 @@ class ParquetFormat:
         """As if nothing were compressed; a scan of the footer tells more."""
         return Block(0, size, 0, size, exact=False)
 
-    def taste(self, piece: Piece) -> Taste:
-        table = _read_piece(piece)
-        return Taste(Group(table, counts=(table.num_rows,), table_bytes=_in_memory(table)), piece.length)
+    def taste(self, piece: Piece) -> Iterator[Taste]:
+        """All of them."""
+        with _open_piece(piece, reserve(piece.length)) as (reader, groups, rows), _clear_errors(piece):
+            found = 0
+            for table in _tables(reader, groups, piece):
+                found += table.num_rows
+                group = Group(table, counts=(table.num_rows,), table_bytes=_in_memory(table))
+                yield Taste(group, piece.length * table.num_rows / rows)
+            _check_count(piece, found, rows)
 
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:  # noqa: ARG002 - a row group is a block
         """Reads the footer only."""
@@ -207,9 +213,7 @@ class _Reading:
                 table = _decode(reader, groups)
                 runs = [_Run(0, table.num_rows, _move(table, self._arena))]
             else:
-                step = _step(piece, reader.schema_arrow)
-                batches = reader.iter_batches(step, row_groups=groups, use_threads=False)
-                runs = [_Run(columns.add(batch), len(batch)) for batch in batches]
+                runs = [_Run(columns.add(batch), len(batch)) for batch in _batches(reader, groups, piece)]
         if _page_bytes(piece.footprint, piece.records) > _LARGE_PAGE:
             release_unused()
         _check_count(piece, sum(run.records for run in runs), rows)
@@ -309,7 +313,7 @@ def _write_stream(table: pa.Table, sink: pa.NativeFile) -> None:
 
 def _read_piece(piece: Piece) -> pa.Table:
     """The row groups that lie in a piece of a shard."""
-    with _open_piece(piece, memoryview(bytearray(piece.length))) as (reader, groups, rows), _clear_errors(piece):
+    with _open_piece(piece, reserve(piece.length)) as (reader, groups, rows), _clear_errors(piece):
         table = _decode(reader, groups)
     _check_count(piece, table.num_rows, rows)
     return table
@@ -357,6 +361,19 @@ def _clear_errors(piece: Piece) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ShardError(piece.file.name, piece.start, f"the row group is damaged ({error}); {RESTORE}") from error
+
+
+def _tables(reader: pq.ParquetFile, groups: list[int], piece: Piece) -> Iterator[pa.Table]:
+    """A few MB at a time, where a value takes no more then than it does in all of them."""
+    if is_flat(reader.schema_arrow):
+        for batch in _batches(reader, groups, piece):
+            yield pa.Table.from_batches([batch])
+    else:
+        yield _decode(reader, groups)
+
+
+def _batches(reader: pq.ParquetFile, groups: list[int], piece: Piece) -> Iterable[pa.RecordBatch]:
+    yield from reader.iter_batches(_step(piece, reader.schema_arrow), row_groups=groups, use_threads=False)
 
 
 def _decode(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
