@@ -43,7 +43,7 @@ COPY, PLAIN, POLARS, RAY = "cp -r and sync", "a plain copy", "Polars in memory",
 PYARROW = "pyarrow, nothing mixed or checked"
 
 
-_SHUFFLE = "corgi2.shuffle(source, target, buffer=options['buffer_bytes'])"
+_IMPORT, _SHUFFLE = "from corgi2 import shuffle", "shuffle(source, target, buffer=options['buffer_bytes'])"
 
 _COPY = """
 subprocess.run(["cp", "-r", source, target], check=True)
@@ -63,7 +63,6 @@ for path in files:
 
 _PYARROW = """
 from concurrent.futures import ThreadPoolExecutor
-import pyarrow.parquet
 target.mkdir()
 def copy(path):
     old = pyarrow.parquet.ParquetFile(path)
@@ -94,7 +93,7 @@ os.sync()
 
 def tar_programs() -> list[Program]:
     return [
-        Program(OURS, sys.executable, "import corgi2", _SHUFFLE),
+        Program(OURS, sys.executable, _IMPORT, _SHUFFLE),
         Program(COPY, sys.executable, "", _COPY),
         Program(PLAIN, sys.executable, "", _PLAIN),
     ]
@@ -102,9 +101,9 @@ def tar_programs() -> list[Program]:
 
 def parquet_programs(peers: str) -> list[Program]:
     return [
-        Program(OURS, sys.executable, "import corgi2", _SHUFFLE),
+        Program(OURS, sys.executable, _IMPORT, _SHUFFLE),
         Program(POLARS, peers, "import polars", _POLARS),
-        Program(PYARROW, sys.executable, "", _PYARROW),
+        Program(PYARROW, sys.executable, "import pyarrow.parquet", _PYARROW),
         Program(RAY, peers, RAY_START, _RAY),
     ]
 

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "formats": {"arrays", "block", "errors", "memory", "process", "shard"},
     "stores": {"errors", "process", "shard"},
     "source": {"errors", "formats", "stores"},
-    "index": {"arrays", "block", "errors", "progress", "shard", "source", "stores"},
+    "index": {"arrays", "block", "errors", "formats", "progress", "shard", "source", "stores"},
     "memory": set(),
     "recipe": {"errors"},
     "forecast": {"arrays", "block", "errors", "index", "memory", "plan", "source"},

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import tempfile
 import threading
 from collections import Counter
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 import corgi2
 from corgi2.buffers import Filled, portions
+from corgi2.catalog import open_catalog
 from corgi2.deal import Deal
 from corgi2.errors import ShardError, SourceError
 from corgi2.loader import Cursor, Feed, Loader, Place
@@ -473,3 +475,35 @@ def test_the_first_batch_waits_for_no_other() -> None:
     assert taken[:2] == [32, 1000 // 32 * 32 - 32]
     assert np.concatenate(parts).tolist() == [*range(1000)] * 2
     assert {len(some) for some in parts[:-1]} == {32}
+
+
+def _copied(source: Path, target: Path) -> Path:
+    """With other times, as most copies have."""
+    shutil.copytree(source, target, copy_function=shutil.copyfile)
+    for path in target.rglob("*"):
+        os.utime(path, (1, 1))
+    return target
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_copy_of_shuffled_data_is_read_in_the_order_of_the_original(suffix: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 12)
+    corgi2.shuffle(tmp_path / "in", tmp_path / "mixed", buffer_blocks=4)
+    copy = _copied(tmp_path / "mixed", tmp_path / "copy")
+    orders = [[_text(sample) for sample in Loader(uri, buffer_blocks=3)] for uri in (tmp_path / "mixed", copy)]
+    assert orders[0] == orders[1]
+    assert sorted(orders[1]) == sorted(_every([20] * 12))
+    catalogs = [open_catalog(uri, None, needs_counts=True) for uri in (tmp_path / "mixed", copy)]
+    assert catalogs[0].lineage is not None
+    assert np.array_equal(catalogs[0].lineage, cast(Any, catalogs[1].lineage))
+
+
+def test_a_copy_with_a_shard_of_other_bytes_is_scanned_and_has_no_lineage(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 12)
+    corgi2.shuffle(tmp_path / "in", tmp_path / "mixed", buffer_blocks=4)
+    copy = _copied(tmp_path / "mixed", tmp_path / "copy")
+    shard = sorted(copy.glob("*.jsonl"))[5]
+    lines = shard.read_text().splitlines(keepends=True)
+    shard.write_text("".join(reversed(lines)))
+    assert open_catalog(copy, None, needs_counts=True).lineage is None
+    assert sorted(_text(sample) for sample in Loader(copy)) == sorted(_every([20] * 12))

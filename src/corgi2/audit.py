@@ -6,6 +6,7 @@ shuffle's markers hold of what went in and what came out. In place, that is all 
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -17,9 +18,9 @@ from corgi2.digest import Digest, digest
 from corgi2.errors import ShardError, SourceError, StoreError
 from corgi2.index import Index, load_index, without
 from corgi2.journal import Journal
-from corgi2.progress import Bar, progress
+from corgi2.progress import progress
 from corgi2.recipe import Recipe
-from corgi2.shard import BLOCK_BYTES, Checksum, ShardFile
+from corgi2.shard import Checksum, ShardFile, WatchedShard, checksum_of
 from corgi2.sizes import plural
 from corgi2.source import CORGI_FOLDER, Source, find_source, is_matched, runs
 from corgi2.stores import Options, Store, read_object
@@ -119,8 +120,9 @@ def _read_all(target: Source, index: Index, numbers: list[int], sums: "_Sums") -
 
         def one(number: int) -> tuple[str, Digest | str]:
             file = target.shard(place[paths[number]])
+            watched = WatchedShard(file, bar.advance, threading.Event())
             try:
-                _check_bytes(file, index, number, sums.shards.get(paths[number]), bar)
+                _check_bytes(watched, index, number, sums.shards.get(paths[number]))
                 return paths[number], sum((digest(table) for table in target.format.stream(file)), Digest())
             except (ShardError, StoreError) as error:
                 return paths[number], f"altered: {error}"
@@ -130,16 +132,10 @@ def _read_all(target: Source, index: Index, numbers: list[int], sums: "_Sums") -
         yield from pool.map(one, numbers)
 
 
-def _check_bytes(file: ShardFile, index: Index, number: int, expected: bytes | None, bar: Bar) -> None:
+def _check_bytes(file: ShardFile, index: Index, number: int, expected: bytes | None) -> None:
     """Compare a shard's bytes with the checksums of its blocks, and of all of it."""
-    whole, expected = Checksum(), expected or index.shards.column("checksum")[number].as_py()
-    part = memoryview(bytearray(min(BLOCK_BYTES, file.size)))
-    for start in range(0, file.size, BLOCK_BYTES):
-        view = part[: min(BLOCK_BYTES, file.size - start)]
-        file.readinto(start, view)
-        whole.update(view)
-        bar.advance(len(view))
-    if not expected or whole.digest() == expected:
+    whole, expected = checksum_of(file), expected or index.shards.column("checksum")[number].as_py()
+    if not expected or whole == expected:
         return
     rows = np.flatnonzero(index.column("shard") == number).tolist()
     for row in rows:

@@ -18,7 +18,7 @@ import numpy as np
 from corgi2.arrays import numpy_of
 from corgi2.errors import SourceError
 from corgi2.forecast import forecast
-from corgi2.index import Index, cache_store, index_source, open_index, save_index, sketch_source
+from corgi2.index import Index, cache_store, index_source, load_index, open_index, save_index, sketch_source
 from corgi2.plan import Indices
 from corgi2.source import Source, find_source
 from corgi2.stores import Options, Store
@@ -71,7 +71,7 @@ def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool) ->
     with _alone(cache) as can_keep:
         index = open_index(source)  # somebody else may have been faster
         if index is None:
-            index = forecast(source, index_source(source), None).index
+            index = forecast(source, index_source(source, known=load_index(source.store)), None).index
             if can_keep:
                 save_index(cache, index)
     return index

@@ -11,7 +11,7 @@ import statistics
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from corgi2.arrays import number_array, numpy_of, value_table
 from corgi2.errors import DamageError, ShardError, SourceError
+from corgi2.formats import Format
 from corgi2.progress import progress
-from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, WatchedShard
+from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, ShardFile, WatchedShard, checksum_of
 from corgi2.source import INDEX_PATH, Source
 from corgi2.stores import Entry, Store, open_store, read_object
 
@@ -124,7 +125,8 @@ class Survey:
 
 
 def index_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None) -> Index:
-    """Index a source; a damaged shard is an error. Shards that ``known`` holds unchanged are not read again."""
+    """Index a source; a damaged shard is an error. Shards that ``known`` holds unchanged are not read again, and those
+    that were copied since keep their lineage."""
     survey = survey_source(source, block_bytes, known)
     if survey.damage:
         raise DamageError(survey.damage)
@@ -137,16 +139,18 @@ def survey_source(
     """Scan all shards in parallel, with progress, and go on behind damaged ones."""
     if known is not None and known.block_bytes == block_bytes and matches(known, source):
         return Survey(known, ())
-    scans = _known_scans(source, block_bytes, known)
+    held = _held(source, block_bytes, known)
+    scans: list[Scanned] = [held.get(entry) for entry in source.entries]
+    before = {(entry.path, entry.size): scan for entry, scan in held.items()}
     todo = [number for number, scan in enumerate(scans) if scan is None]
     total = sum(source.entries[number].size for number in todo)
     stop = threading.Event()
     with progress("scanning", total) as bar, ThreadPoolExecutor(threads) as pool:
 
         def scan_one(number: int) -> Scan | ShardError:
-            shard = WatchedShard(source.shard(number), bar.advance, stop)
+            shard, entry = WatchedShard(source.shard(number), bar.advance, stop), source.entries[number]
             try:
-                return source.format.scan(shard, block_bytes)
+                return _scan(source.format, shard, block_bytes, before.get((entry.path, entry.size)))
             except ShardError as error:
                 return error
             finally:
@@ -172,10 +176,8 @@ def _survey(source: Source, block_bytes: int, scans: Sequence[Scanned]) -> Surve
     return Survey(index, tuple(scan for scan in scans if isinstance(scan, ShardError)))
 
 
-def make_index(
-    suffix: str, block_bytes: int, scans: Sequence[tuple[Entry, Scan]], lineage: Sequence[Sequence[int]] | None = None
-) -> Index:
-    """The index of scanned shards; ``lineage`` has an entry a block."""
+def make_index(suffix: str, block_bytes: int, scans: Sequence[tuple[Entry, Scan]]) -> Index:
+    """The index of scanned shards."""
     shards = value_table(
         [
             [entry.path for entry, _ in scans],
@@ -187,6 +189,7 @@ def make_index(
         _SHARDS,
     )
     blocks = [(place, block) for place, (_, scan) in enumerate(scans) for block in scan.blocks]
+    lineage = [numbers for _, scan in scans for numbers in scan.lineage or ((),) * len(scan.blocks)]
     return Index(suffix, block_bytes, shards, blocks_table(blocks, lineage))
 
 
@@ -252,23 +255,36 @@ def _difference(schema: str, common: str) -> str:
     return f"{here[0].strip()!r} against {there[0].strip()!r}"
 
 
-def _known_scans(source: Source, block_bytes: int, known: Index | None) -> list[Scanned]:
-    """What an earlier index says of the shards that have not changed since."""
+def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, Scan]:
+    """What an earlier index says of these shards, as they were then."""
     if known is None or known.suffix != source.format.suffix or known.block_bytes != block_bytes:
-        return [None] * len(source.entries)
-    place = {(row["path"], row["size"], row["etag"]): n for n, row in enumerate(known.shards.to_pylist())}
+        return {}
+    wanted = {entry.path for entry in source.entries}
     first = np.searchsorted(known.column("shard"), np.arange(known.shards.num_rows + 1)).tolist()
-    schemas = known.shards.column("schema").to_pylist()
-    scans: list[Scanned] = []
-    for entry in source.entries:
-        number = place.get((entry.path, entry.size, entry.etag))
-        if number is None:
-            scans.append(None)
-            continue
-        rows = known.blocks.slice(first[number], first[number + 1] - first[number]).to_pylist()
-        fields = _BLOCKS.names[1:-1]
-        scans.append(Scan(tuple(Block(*(row[name] for name in fields)) for row in rows), schemas[number]))
-    return scans
+    whole = zip(*(known.shards.column(name).to_pylist() for name in ("schema", "checksum")), strict=True)
+    held = {}
+    for entry, start, stop, (schema, checksum) in zip(known.entries, first, first[1:], whole, strict=False):
+        if entry.path in wanted:
+            rows = known.blocks.slice(start, stop - start).to_pylist()
+            blocks = tuple(Block(*(row[name] for name in _BLOCKS.names[1:-1])) for row in rows)
+            lineage = tuple(tuple(row["lineage"]) for row in rows)
+            held[entry] = Scan(blocks, schema, checksum, lineage)
+    return held
+
+
+def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | None) -> Scan:
+    """A copy of a shard has another time, or etag, than the index says. If it has the same bytes, or the same blocks
+    where a scan reads no more than the end of a shard, then these have the lineage that they had."""
+    if before is not None and before.checksum and not format.has_footer and checksum_of(shard) == before.checksum:
+        return before
+    scan = format.scan(shard, block_bytes)
+    if before is not None and format.has_footer and _cuts(before) == _cuts(scan):
+        return replace(scan, lineage=before.lineage)
+    return scan
+
+
+def _cuts(scan: Scan) -> list[tuple[int, int, int]]:
+    return [(block.start, block.length, block.records) for block in scan.blocks]
 
 
 def matches(index: Index, source: Source) -> bool:

@@ -342,10 +342,11 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
                 "and give the command again to make it anew"
             )
     schema = job.index.shards.column("schema")[0].as_py()
-    scans = [(there[shard.path], Scan(shard.blocks, schema, shard.checksum)) for shard, _ in shards]
-    index = make_index(
-        job.recipe.suffix, BLOCK_BYTES, scans, [numbers for shard, numbers in shards for _ in shard.blocks]
-    )
+    scans = [
+        (there[shard.path], Scan(shard.blocks, schema, shard.checksum, (tuple(numbers),) * len(shard.blocks)))
+        for shard, numbers in shards
+    ]
+    index = make_index(job.recipe.suffix, BLOCK_BYTES, scans)
     for path in job.journal.between(stage.number):  # drawn by no group, or written by a run that was overtaken
         job.target.delete(path)
     save_index(job.target, _beside_others(job, index))

@@ -87,6 +87,8 @@ class Scan:
     schema: str = ""
     checksum: bytes = b""
     """Of all bytes of the shard; empty where it is not known."""
+    lineage: tuple[tuple[int, ...], ...] = ()
+    """Of each block, where corgi2 shuffled it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +144,13 @@ class Checksum:
 
     def digest(self) -> bytes:
         return self._state.digest()
+
+
+def checksum_of(file: ShardFile) -> bytes:
+    """Of all bytes of a shard, a part of it in memory at a time."""
+    checksum, part = Checksum(), memoryview(bytearray(min(BLOCK_BYTES, file.size)))
+    for start in range(0, file.size, BLOCK_BYTES):
+        view = part[: min(BLOCK_BYTES, file.size - start)]
+        file.readinto(start, view)
+        checksum.update(view)
+    return checksum.digest()

@@ -54,9 +54,12 @@ def next_stage(before: Stage, markers: Sequence[Marker], recipe: Recipe, store: 
         ((shard, before.lineage[marker.group]) for marker in markers for shard in marker.shards),
         key=lambda pair: pair[0].path,
     )
-    scans = [(Entry(shard.path, shard.size, shard.checksum.hex()), Scan((_whole(shard),))) for shard, _ in shards]
+    scans = [
+        (Entry(shard.path, shard.size, shard.checksum.hex()), Scan((_whole(shard),), lineage=(tuple(numbers),)))
+        for shard, numbers in shards
+    ]
     lineage = [numbers for _, numbers in shards]
-    index = make_index(recipe.suffix, BLOCK_BYTES, scans, lineage)
+    index = make_index(recipe.suffix, BLOCK_BYTES, scans)
     source = Source(store, tuple(entry for entry, _ in scans), before.source.format)
     return _stage(before.number + 1, source, index, recipe, np.array(lineage, np.int64))
 
