@@ -175,6 +175,20 @@ def test_estimated_footprints_are_corrected_by_a_sample(tmp_path: Path) -> None:
     assert index.column("footprint").sum() < sum(actual) / 2
 
 
+def test_growth_is_predicted_from_all_of_a_row_group(tmp_path: Path) -> None:
+    """Texts sorted by length: those at the front are short."""
+    rng = np.random.default_rng(0)
+    for shard in range(2):
+        lengths = np.sort(rng.integers(1_000, 60_000, 1_500))
+        table = pa.table({"t": [rng.bytes(length) for length in lengths.tolist()]})
+        (tmp_path / f"{shard}.parquet").write_bytes(parquet_of(table, use_dictionary=False))
+    source = find_source(tmp_path)
+    index = index_source(source)
+    assert index.column("footprint").min() > 40_000_000
+    for most in (1, 2):
+        assert abs(forecast(source, index, source.format.profile(source.shard(0)), most=most).growth - 1) < 0.05
+
+
 def test_totals_beyond_32_bits_are_counted() -> None:
     blocks = [(0, Block(n << 33, 1 << 33, 1 << 31, 1 << 40)) for n in range(4)]
     index = Index(".jsonl", 1, pa.table({"size": [1 << 50]}), blocks_table(blocks))

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2.errors import StoreError
-from corgi2.shard import Buffer
+from corgi2.shard import SLAB_BYTES, Buffer
 from corgi2.stores import Entry, local, open_store, read_object
 from corgi2.stores.local import LocalStore
 
@@ -66,7 +66,7 @@ def test_files_of_any_size_come_out_whole_whether_the_disk_takes_them_directly_o
     ends = list(itertools.accumulate(sizes, initial=0))
     pieces: list[Buffer] = [memory[start:stop] for start, stop in itertools.pairwise(ends)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "DIRECT_BYTES", 2 * _PAGE)
+        patch.setattr(local, "SLAB_BYTES", 2 * _PAGE)
         if fault == "no direct files":
             patch.setattr(fcntl, "fcntl", _refusing_flags(fcntl.fcntl))
         elif fault != "none":
@@ -109,7 +109,7 @@ def test_large_files_go_past_the_page_cache_but_for_their_end(tmp_path: Path, mo
     monkeypatch.setattr(os, "write", write)
     with (tmp_path / "probe").open("wb") as probe:
         can = local._set_direct(probe.fileno(), True)
-    slab = local.DIRECT_BYTES
+    slab = SLAB_BYTES
     LocalStore(str(tmp_path)).publish("a.tar", [bytes(slab + 5), bytes(2 * slab)])
     assert written == [(slab, can)] * 3 + [(5, False)]
 

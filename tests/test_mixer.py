@@ -71,7 +71,7 @@ def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
         return publish(store, path, pieces, part_bytes)
 
     publish = LocalStore.publish
-    monkeypatch.setattr(pipe, "_SLAB_BYTES", 64)
+    monkeypatch.setattr(pipe, "SLAB_BYTES", 64)
     monkeypatch.setattr(mixer, "gather", slow)
     monkeypatch.setattr(Arena, "clear", clearing)
     monkeypatch.setattr(LocalStore, "publish", failing)

@@ -19,7 +19,7 @@ def _encoders() -> list[threading.Thread]:
 @given(st.lists(st.binary(max_size=50), max_size=40), st.integers(1, 20))
 def test_what_is_written_comes_out(writes: list[bytes], slab: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SLAB_BYTES", slab)
+        patch.setattr(module, "SLAB_BYTES", slab)
         out = bytearray()
 
         def make(pipe: Pipe) -> list[int]:

@@ -104,6 +104,32 @@ def test_more_blocks_than_fit_are_refused_rather_than_cut(tmp_path: Path) -> Non
         _plan(tmp_path, buffer_bytes=70_000, buffer_blocks=8)
 
 
+def test_a_buffer_that_would_do_for_so_many_blocks_does(tmp_path: Path) -> None:
+    """Decoding takes memory beside the group, which the advice must count."""
+    (tmp_path / "in").mkdir()
+    for number in range(8):
+        table = pa.table({"t": [os.urandom(40_000) for _ in range(50)]})
+        pq.write_table(table, tmp_path / "in" / f"{number}.parquet", use_dictionary=False)
+    with pytest.raises(SourceError, match="4 blocks take up to .* would do") as caught:
+        _plan(tmp_path, buffer_bytes=3_000_000, buffer_blocks=4)
+    enough = int(str(caught.value).split("--buffer ")[1].split("MB")[0]) * 1_000_000
+    assert _plan(tmp_path, buffer_bytes=enough, buffer_blocks=4).first.n == 4
+
+
+def test_the_block_that_takes_most_to_decode_counts_not_the_largest(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    many = pa.table({"t": [b"%0100d" % number for number in range(60_000)]})
+    pq.write_table(many, tmp_path / "in" / "many.parquet", compression="zstd", use_dictionary=False)
+    for number in range(5):
+        few = pa.table({"t": [os.urandom(100_000) for _ in range(55)]})
+        pq.write_table(few, tmp_path / "in" / f"wide-{number}.parquet", use_dictionary=False)
+    job = _plan(tmp_path, buffer_bytes=20_000_000)
+    footprint, length = (job.index.column(name) for name in ("footprint", "length"))
+    assert footprint.argmax() == 0
+    assert length.argmax() != 0
+    assert job.first.n * footprint.min() <= 20_000_000 - (footprint + length).max()
+
+
 def test_n_follows_from_the_buffer_alone(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".tar", [20] * 12)
     largest = int(_plan(tmp_path).index.column("footprint").max())

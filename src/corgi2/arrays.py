@@ -12,10 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+_CHARACTER_BYTES, _LONGEST = 4, (1 << 31) - 1
+"""At the most, in UTF-8; and bytes of one array of texts."""
+
 
 def number_array(values: npt.NDArray[Any]) -> pa.Array:
     """An array of NumPy's numbers, as it lies."""
     values = np.ascontiguousarray(values)
+    if values.dtype.kind not in "iuf" or not values.dtype.isnative:
+        raise TypeError(f"numbers as this machine has them, not {values.dtype}")
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
@@ -31,15 +36,25 @@ def _lying(array: pa.Array) -> npt.NDArray[Any]:
     if data is None:
         return np.empty(0, kind)
     if pa.types.is_boolean(array.type):
-        bits = np.unpackbits(np.frombuffer(data, np.uint8), count=array.offset + len(array), bitorder="little")
-        return bits[array.offset :].view(bool)
+        skip = array.offset % 8
+        packed = np.frombuffer(data, np.uint8, -(-(skip + len(array)) // 8), array.offset // 8)
+        return np.unpackbits(packed, count=skip + len(array), bitorder="little")[skip:].view(bool)
     return np.frombuffer(data, kind, len(array), array.offset * np.dtype(kind).itemsize)
 
 
 def value_table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     """Columns of Python's values, none of them missing: integers, booleans, texts, bytes, or lists of those."""
-    arrays = [_array(values, kind) for values, kind in zip(columns, schema.types, strict=True)]
+    arrays = [pa.chunked_array(_chunks(values, kind), kind) for values, kind in zip(columns, schema.types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _chunks(values: Sequence[Any], kind: pa.DataType) -> list[pa.Array]:
+    """One, unless texts are longer together than offsets of 32 bits tell."""
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if is_text and len(values) > 1 and _CHARACTER_BYTES * sum(map(len, values)) > _LONGEST:
+        half = len(values) // 2
+        return [*_chunks(values[:half], kind), *_chunks(values[half:], kind)]
+    return [_array(values, kind)]
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -45,26 +45,27 @@ def forecast(
     estimated = measured = stored = 0.0
     records = 0
     parts: list[pa.Table] = []
-    chosen = set(picks[spread(len(picks), most)].tolist())
+    grows = profile is not None and source.format.compresses
+    chosen = set(picks[spread(len(picks), most)].tolist()) if grows else set()
     for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
-        room = _SOME_BYTES // len(chosen) if number in chosen else 0
+        seen = 0
         try:
             for taste in source.format.taste(piece):
                 estimated += footprints[number] * taste.stored_bytes / max(1, int(lengths[number]))
                 measured += taste.group.footprint
                 stored += taste.stored_bytes
                 records += taste.group.records
-                if room > 0:
-                    parts.append(_some(taste.group, len(chosen), room))
-                    room -= parts[-1].nbytes
+                if number in chosen:
+                    tasted = footprints[number] if source.format.has_footer else taste.group.footprint
+                    parts.append(_some(taste.group, seen, len(chosen) * max(1, -(-tasted // _SOME_BYTES))))
+                    seen += taste.group.records
         except ShardError:
             if not skip_bad:
                 raise
-    if not parts:
+    if not records:
         return Forecast(index, 1.0)
     footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
-    grows = profile is not None and source.format.compresses
-    growth = _encoded(source, parts, profile or "") / (stored / records) if grows else 1.0
+    growth = _encoded(source, parts, profile or "") / (stored / records) if parts else 1.0
     return Forecast(replace(index, blocks=_with_footprints(index, footprints)), growth)
 
 
@@ -78,11 +79,11 @@ def _with_footprints(index: Index, footprints: Indices) -> pa.Table:
     return index.blocks.set_column(place, index.blocks.schema.field(place), number_array(footprints))
 
 
-def _some(group: Group, share: int, room: int) -> pa.Table:
-    """One in ``share`` of a group's records at random, and no more than there is room for."""
-    most = room * group.records // max(1, group.footprint)
-    order = permutation(group.records, (0, group.records))[: max(1, min(most, group.records // share))]
-    return pa.concat_tables(gather(group, order)).combine_chunks()
+def _some(group: Group, seen: int, share: int) -> pa.Table:
+    """One in ``share`` of a block's records, at random, of which this group comes after so many that were seen."""
+    count = -(-(seen + group.records) // share) - -(-seen // share)
+    order = permutation(group.records, (seen, group.records))[:count]
+    return pa.concat_tables([group.table.slice(0, 0), *gather(group, order)]).combine_chunks()
 
 
 def _encoded(source: Source, parts: list[pa.Table], profile: str) -> float:

@@ -71,6 +71,8 @@ class Block:
     """Of the range's bytes as stored; empty where they were not read."""
 
 
+SLAB_BYTES = 2 << 20
+"""Written at a time, from memory that begins a page: a disk can take it from where it lies."""
 BLOCK_BYTES = 64_000_000
 """Shards are cut into blocks of about this size, at record boundaries."""
 

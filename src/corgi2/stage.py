@@ -71,7 +71,8 @@ def _whole(shard: NewShard) -> Block:
 
 
 def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: Indices | None) -> Stage:
-    groups = _groups(number, index, recipe, lineage, _capacity(source, index, recipe.buffer_bytes))
+    decoding = _decoding_bytes(source, index)
+    groups = _groups(number, index, recipe, lineage, decoding)
     is_last = number == recipe.settings.passes
     shards, blocks = _counts(index, recipe, len(groups), source, is_last)
     return Stage(
@@ -87,18 +88,17 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
     )
 
 
-def _capacity(source: Source, index: Index, buffer_bytes: int) -> int:
-    """What a group may take: the buffer, less what decoding a block takes on its way."""
-    largest = int(index.column("footprint").argmax())
-    length, records, footprint = (int(index.column(name)[largest]) for name in ("length", "records", "footprint"))
-    if footprint > buffer_bytes:
-        return buffer_bytes
-    return max(footprint, buffer_bytes - source.format.decoding_bytes(Block(0, length, records, footprint)))
+def _decoding_bytes(source: Source, index: Index) -> int:
+    """What decoding a block takes on its way, at the most."""
+    columns = (index.column(name) for name in ("length", "records", "footprint"))
+    return int(source.format.decoding_bytes(*columns).max())
 
 
-def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, capacity: int) -> list[Indices]:
+def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, decoding: int) -> list[Indices]:
+    """Each takes the buffer, less what decoding takes; or one block alone, where that is more."""
     settings = recipe.settings
     footprints, most = index.column("footprint"), settings.buffer_blocks
+    capacity = min(recipe.buffer_bytes, max(int(footprints.max()), recipe.buffer_bytes - decoding))
     key = (settings.seed, number, GROUPS)
     try:
         if settings.with_replacement:
@@ -113,7 +113,7 @@ def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, 
         enough = int(np.sort(footprints)[-most:].sum())
         raise SourceError(
             f"{recipe.source}: {most} blocks take up to {format_size(enough)} in memory, more than the buffer of "
-            f"{format_size(recipe.buffer_bytes)}; {_way_out(enough + int(footprints.max()))}"
+            f"{format_size(recipe.buffer_bytes)} holds beside what reading takes; {_way_out(enough + decoding)}"
         )
     return groups
 

@@ -7,7 +7,7 @@ records lie one after another needs no more than a `corgi2.formats.framed.Framin
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from corgi2.block import Arena, Decoder, Group, Taste
+from corgi2.block import Arena, Decoder, Group, Indices, Taste
 from corgi2.formats import jsonl, parquet, tar
 from corgi2.shard import Block, Mapper, Piece, Scan, See, ShardFile, Writing
 
@@ -36,8 +36,8 @@ class Format(Protocol):
     def writes_blocks(self) -> bool:
         """Whether a writer holds a whole block, decoded and encoded, before it gives it away."""
 
-    def decoding_bytes(self, block: Block) -> int:
-        """What it takes to read and decode a block, beside where it lies then."""
+    def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
+        """What it takes to read and decode each of some blocks, beside where it lies then."""
 
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:
         """The blocks of a shard; a damaged one is refused."""

@@ -186,9 +186,9 @@ class FramedFormat:
         """Bytes of memory a record, beside its own."""
         return _OFFSET_BYTES + 2 * PLACE_BYTES + self.framing.record_overhead
 
-    def decoding_bytes(self, block: Block) -> int:  # noqa: ARG002
+    def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:  # noqa: ARG002
         """It is read to where it stays."""
-        return 0
+        return np.zeros_like(length)
 
     def sketch(self, size: int) -> Block:
         """At the most what so many of the smallest records take, where they are not tiny; else an estimate."""

@@ -76,10 +76,10 @@ class ParquetFormat:
     suffix = ".parquet"
     has_footer = has_ranges = compresses = writes_blocks = True
 
-    def decoding_bytes(self, block: Block) -> int:
-        """As stored, and as decoded; its largest page, which is decompressed at once; and what allocators keep."""
-        page = _page_bytes(block.footprint, block.records)
-        return block.length + block.footprint + page + (_KEPT_BYTES if page > _LARGE_PAGE else 0)
+    def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
+        """As stored, and as decoded, which may be one page and all at once; and what allocators keep of large ones."""
+        page = np.minimum(footprint, _VALUES * footprint // np.maximum(1, records))
+        return length + footprint + np.where(page > _LARGE_PAGE, _KEPT_BYTES, 0)
 
     def sketch(self, size: int) -> Block:
         """As if nothing were compressed; a scan of the footer tells more."""
@@ -87,13 +87,9 @@ class ParquetFormat:
 
     def taste(self, piece: Piece) -> Iterator[Taste]:
         """All of them."""
-        with _open_piece(piece, _memory(piece.length)) as (reader, groups, rows), _clear_errors(piece):
-            found = 0
-            for table in _tables(reader, groups, piece):
-                found += table.num_rows
-                group = Group(table, counts=(table.num_rows,), table_bytes=_in_memory(table))
-                yield Taste(group, piece.length * table.num_rows / rows)
-            _check_count(piece, found, rows)
+        for table, rows in _tables(piece):
+            group = Group(table, counts=(table.num_rows,), table_bytes=_in_memory(table))
+            yield Taste(group, piece.length * table.num_rows / rows)
 
     def scan(self, file: ShardFile, block_bytes: int) -> Scan:  # noqa: ARG002 - a row group is a block
         """Reads the footer only."""
@@ -119,10 +115,10 @@ class ParquetFormat:
         return reading.group(list(mapper(reading.read, pieces)))
 
     def stream(self, file: ShardFile) -> Iterator[pa.Table]:
-        """All rows, a row group at a time."""
+        """All rows, decoded a few MB at a time, or, where they are nested, a row group."""
         for first, last in row_group_spans(file, read_footer(file)):
             if last > first:
-                yield _read_piece(Piece(file, first, last - first))
+                yield from (table for table, _ in _tables(Piece(file, first, last - first)))
 
     def profile(self, file: ShardFile) -> str:
         footer = read_footer(file)
@@ -214,7 +210,7 @@ class _Reading:
                 runs = [_Run(0, table.num_rows, _move(table, self._arena))]
             else:
                 runs = [_Run(columns.add(batch), len(batch)) for batch in _batches(reader, groups, piece)]
-        if _page_bytes(piece.footprint, piece.records) > _LARGE_PAGE:
+        if min(1.0, _VALUES / max(1, piece.records)) * piece.footprint > _LARGE_PAGE:
             release_unused()
         _check_count(piece, sum(run.records for run in runs), rows)
         if self._see is not None:
@@ -243,11 +239,6 @@ class _Reading:
         kind = np.int32 if table.num_rows < 1 << 31 else np.int64
         rows = np.concatenate([np.arange(run.first, run.first + run.records, dtype=kind) for run in runs])
         return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
-
-
-def _page_bytes(size: int, rows: int) -> int:
-    """Of the largest page that is to be expected in so many rows, as far as their mean tells."""
-    return min(size, _VALUES * size // max(1, rows))
 
 
 def _step(piece: Piece, schema: pa.Schema) -> int:
@@ -311,14 +302,6 @@ def _write_stream(table: pa.Table, sink: pa.NativeFile) -> None:
         writer.write_table(table)
 
 
-def _read_piece(piece: Piece) -> pa.Table:
-    """The row groups that lie in a piece of a shard."""
-    with _open_piece(piece, _memory(piece.length)) as (reader, groups, rows), _clear_errors(piece):
-        table = _decode(reader, groups)
-    _check_count(piece, table.num_rows, rows)
-    return table
-
-
 def _memory(size: int) -> memoryview:
     """Not zeroed, and used again, once it is free, by whoever asks for as much."""
     return np.empty(size, np.uint8).data
@@ -368,13 +351,21 @@ def _clear_errors(piece: Piece) -> Iterator[None]:
         raise ShardError(piece.file.name, piece.start, f"the row group is damaged ({error}); {RESTORE}") from error
 
 
-def _tables(reader: pq.ParquetFile, groups: list[int], piece: Piece) -> Iterator[pa.Table]:
-    """A few MB at a time, where a value takes no more then than it does in all of them."""
-    if is_flat(reader.schema_arrow):
-        for batch in _batches(reader, groups, piece):
-            yield pa.Table.from_batches([batch])
-    else:
-        yield _decode(reader, groups)
+def _tables(piece: Piece) -> Iterator[tuple[pa.Table, int]]:
+    """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
+    them; and how many rows these are."""
+    found = 0
+    with _open_piece(piece, _memory(piece.length)) as (reader, groups, rows), _clear_errors(piece):
+        _check_count(piece, rows, rows)
+        flat = is_flat(reader.schema_arrow)
+        for table in map(_table, _batches(reader, groups, piece)) if flat else (_decode(reader, groups),):
+            found += table.num_rows
+            yield table, rows
+    _check_count(piece, found, rows)
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
 
 
 def _batches(reader: pq.ParquetFile, groups: list[int], piece: Piece) -> Iterable[pa.RecordBatch]:

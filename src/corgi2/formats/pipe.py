@@ -14,13 +14,11 @@ import numpy as np
 
 from corgi2.block import reserve
 from corgi2.memory import release_unused
-from corgi2.shard import Buffer, Checksum
+from corgi2.shard import SLAB_BYTES, Buffer, Checksum
 
-_SLAB_BYTES = 2 << 20
-"""Of whole pages, so that a disk can take them from where they lie."""
 _SLABS = 4
 """One that is being filled, one that is being used, and some between, so that neither waits for the other's pace."""
-PIPE_BYTES = _SLABS * _SLAB_BYTES
+PIPE_BYTES = _SLABS * SLAB_BYTES
 
 Result = TypeVar("Result")
 
@@ -61,8 +59,8 @@ class Pipe:
         self._full: SimpleQueue[tuple[memoryview, int] | None] = SimpleQueue()
         self._empty: SimpleQueue[memoryview] = SimpleQueue()
         for _ in range(1, _SLABS):
-            self._empty.put(reserve(_SLAB_BYTES))
-        self._slab, self._filled, self._at = reserve(_SLAB_BYTES), 0, 0
+            self._empty.put(reserve(SLAB_BYTES))
+        self._slab, self._filled, self._at = reserve(SLAB_BYTES), 0, 0
         self._checksum = Checksum()
         self.is_used = True
         """Whether anybody wants more. Else what is written goes nowhere; better to stop."""

@@ -22,11 +22,9 @@ import numpy as np
 
 from corgi2.errors import StoreError
 from corgi2.process import HOST, is_alive
-from corgi2.shard import Buffer
+from corgi2.shard import SLAB_BYTES, Buffer
 from corgi2.stores import PART_BYTES, Entry, Requests
 
-DIRECT_BYTES = 2 << 20
-"""Written at a time, from memory that begins a page."""
 _TEMPORARY = ".corgi2-tmp"
 _HOST = f"{zlib.crc32(HOST.encode()):08x}"
 _LEFT_OVER = re.compile(rf"\.[0-9a-f]+-([0-9a-f]{{8}})-(\d+){re.escape(_TEMPORARY)}")
@@ -188,20 +186,20 @@ class _Direct:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._slab, self._filled = memoryview(mmap.mmap(-1, DIRECT_BYTES)), 0
+        self._slab, self._filled = memoryview(mmap.mmap(-1, SLAB_BYTES)), 0
         self._is_direct = _set_direct(fd, True)
 
     def write(self, data: memoryview) -> None:
         while data:
-            if not self._filled and len(data) >= DIRECT_BYTES and _is_aligned(data):
-                size = len(data) // DIRECT_BYTES * DIRECT_BYTES
+            if not self._filled and len(data) >= SLAB_BYTES and _is_aligned(data):
+                size = len(data) // SLAB_BYTES * SLAB_BYTES
                 self._put(data[:size])
             else:
-                size = min(len(data), DIRECT_BYTES - self._filled)
+                size = min(len(data), SLAB_BYTES - self._filled)
                 room = np.frombuffer(self._slab, np.uint8, size, self._filled)
                 room[:] = np.frombuffer(data, np.uint8, size)  # NumPy copies without keeping others from running
                 self._filled += size
-                if self._filled == DIRECT_BYTES:
+                if self._filled == SLAB_BYTES:
                     self._put(self._slab)
                     self._filled = 0
             data = data[size:]
