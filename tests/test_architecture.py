@@ -114,7 +114,7 @@ MAY_IMPORT = {
     "torch": {"buffers", "loader"},
     "describe": {"index", "sizes", "source", "stores"},
     "audit": {"digest", "errors", "index", "journal", "progress", "recipe", "shard", "sizes", "source", "stores"},
-    "verdict": {"audit", "digest", "progress", "source", "stores"},
+    "verdict": {"audit", "digest", "index", "progress", "source", "stores"},
     "demo": {
         "errors",
         "index",

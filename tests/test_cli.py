@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from corgi2 import __version__
-from corgi2.cli import main
+from corgi2.cli import _command_line, main
 from tests.shards import parquet_of, tar_of, tar_of_infos
 
 
@@ -255,3 +255,14 @@ def test_a_pipe_is_no_shard(run: Run, tmp_path: Path) -> None:
     code, _, err = run("inspect", tmp_path)
     assert code == 1
     assert "x.tar: is no regular file" in err
+
+
+def test_the_command_that_goes_on_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["shuffle", "a", "s3://b/c", "--restart", "--dst-option", "secret_access_key=HUSH", "--buffer", "2GB"]
+    monkeypatch.setattr(sys, "argv", ["corgi2", *words, "--dst-option=session_token=HUSH", "--dst-option", "region=eu"])
+    line = _command_line()
+    assert "HUSH" not in line
+    assert line.startswith("corgi2 shuffle a s3://b/c --dst-option ")
+    assert "secret_access_key=" in line
+    assert line.endswith("region=eu")
+    assert "--restart" not in line

@@ -242,3 +242,18 @@ def test_schemas_that_differ_only_far_behind_differ() -> None:
     assert one != two
     nested = pa.table({"s": [{f"f{n}": n for n in range(300)}]})
     assert PARQUET.scan(MemoryShard(parquet_of(nested)), 1).schema.splitlines()[299] == "s.f299: int64"
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", "b"], pa.string_view()),
+        pa.array([{"x": b"a"}], pa.struct([("x", pa.binary_view())])),
+        pa.array([[None], []], pa.list_(pa.null())),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_column_that_cannot_be_mixed_is_refused_by_name(column: pa.Array) -> None:
+    shard = MemoryShard(parquet_of(pa.table({"plain": [1] * len(column), "odd": column})))
+    with pytest.raises(ShardError, match="cannot put the column 'odd' of .* in another order; store it as plain"):
+        PARQUET.scan(shard, 1)

@@ -82,3 +82,23 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
     _write(tmp_path / "b", ".tar", RECORDS, 1)
     with pytest.raises(ValueError, match="no common records"):
         verify(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("columns", "difference"),
+    [
+        ({"b": pa.array([1, 2], pa.int32()), "a": pa.array(["x", "y"])}, "'b: int32'|'a: int32'"),
+        ({"a": pa.array([1, 2], pa.int64()), "b": pa.array(["x", "y"])}, "'a: int32' against 'a: int64'"),
+        ({"a": pa.array([1, 2], pa.int32()), "b": pa.array([b"x", b"y"])}, "'b: string' against 'b: binary'"),
+    ],
+    ids=["names", "a number's type", "a text's type"],
+)
+def test_equal_values_in_other_columns_are_denied(
+    columns: dict[str, pa.Array], difference: str, tmp_path: Path
+) -> None:
+    first = {"a": pa.array([1, 2], pa.int32()), "b": pa.array(["x", "y"])}
+    for name, table in (("one", first), ("two", columns)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.parquet").write_bytes(parquet_of(pa.table(table)))
+    with pytest.raises(ValueError, match=f"one has other columns than .*two: .*({difference})"):
+        verify(tmp_path / "one", tmp_path / "two")

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -381,8 +382,13 @@ def _write(path: str, text: str) -> None:
 
 
 def _command_line() -> str:
-    """What was typed, but for what is done only once."""
-    return shlex.join(["corgi2", *(word for word in sys.argv[1:] if word != "--restart")])
+    """What was typed, but for what is done only once, and for secrets."""
+    return shlex.join(["corgi2", *(_SECRET.sub(r"\1…", word) for word in sys.argv[1:] if word != "--restart")])
+
+
+_SECRET = re.compile(
+    r"^((?:--\w+-option=)?\w*(?:key|secret|token|password|credential|sas)\w*=).*", re.IGNORECASE | re.DOTALL
+)
 
 
 def _leave(text: str) -> NoReturn:
@@ -458,6 +464,6 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (Corgi2Error, ValueError, MemoryError, OSError) as error:
+    except (Corgi2Error, ValueError, MemoryError, NotImplementedError, OSError) as error:
         _complain(str(error))
         sys.exit(1)

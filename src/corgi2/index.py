@@ -239,7 +239,7 @@ def _refuse_other_schemas(source: Source, scans: Sequence[Scanned]) -> list[Scan
         ShardError(
             source.shard(number).name,
             source.entries[number].size,
-            f"another schema than {source.entries[example].path}: {_difference(scan.schema, common)}; "
+            f"another schema than {source.entries[example].path}: {schema_difference(scan.schema, common)}; "
             "convert it, or leave it out",
         )
         if isinstance(scan, Scan) and scan.schema != common
@@ -248,7 +248,8 @@ def _refuse_other_schemas(source: Source, scans: Sequence[Scanned]) -> list[Scan
     ]
 
 
-def _difference(schema: str, common: str) -> str:
+def schema_difference(schema: str, common: str) -> str:
+    """The first line that one of two schemas has, and the other has not."""
     ours, theirs = schema.splitlines(), common.splitlines()
     here = [line for line in ours if line not in theirs] or ["columns in another order"]
     there = [line for line in theirs if line not in ours] or ["no such column"]

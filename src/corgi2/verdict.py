@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from corgi2.audit import Audit, audit
 from corgi2.digest import Digest, digest, hash_records
+from corgi2.index import index_source, schema_difference
 from corgi2.progress import progress
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
@@ -94,11 +95,21 @@ def verify(
         raise ValueError(
             f"{source.url} is {source.format.name}, {target.url} is {target.format.name}: no common records"
         )
+    _compare_schemas(source, target)
     key = secrets.randbits(63)
     before, after = _digest(source, key), _digest(target, key)
     if before == after:
         return Verdict(before.count, after.count, 0, 0, ())
     return _differences(source, target, key, before.count, after.count)
+
+
+def _compare_schemas(source: Source, target: Source) -> None:
+    """Equal values under other names, or of other types, are other records."""
+    if not source.format.has_footer:
+        return
+    ours, theirs = (index_source(each).shards.column("schema")[0].as_py() for each in (source, target))
+    if ours != theirs:
+        raise ValueError(f"{source.url} has other columns than {target.url}: {schema_difference(ours, theirs)}")
 
 
 def _digest(source: Source, key: int) -> Digest:

@@ -183,9 +183,30 @@ def check_overlap(file: ShardFile, blocks: Sequence[Block]) -> None:
 
 def arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:
     try:
-        return footer.schema.to_arrow_schema().with_metadata(_metadata(footer))
+        schema = footer.schema.to_arrow_schema().with_metadata(_metadata(footer))
     except (pa.ArrowException, ValueError) as error:
         raise ShardError(file.name, file.size, f"the schema cannot be read ({error})") from error
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if not _can_be_mixed(kind):
+            problem = (
+                f"Arrow cannot put the column {name!r} of {kind} in another order; store it as plain strings or lists"
+            )
+            raise ShardError(file.name, file.size, problem)
+    return schema
+
+
+_UNMIXABLE = {
+    kind.id for kind in (pa.string_view(), pa.binary_view(), pa.list_view(pa.null()), pa.large_list_view(pa.null()))
+}
+
+
+def _can_be_mixed(kind: pa.DataType) -> bool:
+    """Of views, and of lists of nothing but nulls, Arrow cannot take rows."""
+    if kind.id in _UNMIXABLE:
+        return False
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    holds_nulls = not pa.types.is_struct(kind) and any(pa.types.is_null(each) for each in inner)
+    return not holds_nulls and all(map(_can_be_mixed, inner))
 
 
 def _metadata(footer: pq.FileMetaData) -> dict[bytes, bytes] | None:
