@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -26,7 +28,7 @@ from corgi2.errors import ShardError, SourceError
 from corgi2.loader import Cursor, Feed, Loader, Place
 from tests.conftest import S3
 from tests.fault_proxy import Fault
-from tests.shards import parquet_of
+from tests.shards import parquet_of, tar_of
 from tests.test_offline import SUFFIXES, write_source
 
 
@@ -507,3 +509,114 @@ def test_a_copy_with_a_shard_of_other_bytes_is_scanned_and_has_no_lineage(tmp_pa
     shard.write_text("".join(reversed(lines)))
     assert open_catalog(copy, None, needs_counts=True).lineage is None
     assert sorted(_text(sample) for sample in Loader(copy)) == sorted(_every([20] * 12))
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".tar"])
+def test_a_batch_has_what_its_own_records_have_wherever_reading_begins(suffix: str, tmp_path: Path) -> None:
+    """Several batches are decoded at once; a rare part of one is no part of the others."""
+    records = [{"a": n, "rare": n} if n % 17 == 3 else {"a": n} for n in range(96)]
+    if suffix == ".jsonl":
+        data = "".join(json.dumps(record) + "\n" for record in records).encode()
+    else:
+        data = tar_of([(f"{n:03}.{name}", b"%d" % n) for n, record in enumerate(records) for name in record])
+    (tmp_path / f"x{suffix}").write_bytes(data)
+    whole = list(Loader(tmp_path, batch_size=8, buffer_blocks=1))
+    assert all(("rare" in batch) == any(int(n) % 17 == 3 for n in batch["a"]) for batch in whole)
+    for cut in range(1, len(whole)):
+        loader = Loader(tmp_path, batch_size=8, buffer_blocks=1)
+        items = iter(loader)
+        for _ in range(cut):
+            next(items)
+        again = Loader(tmp_path, batch_size=8, buffer_blocks=1)
+        again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+        assert list(again) == whole[cut:]
+
+
+def test_lists_of_one_length_are_matrices_in_every_batch(tmp_path: Path) -> None:
+    rows = [None if n == 5 else [n, n + 0.5] for n in range(20)]
+    for name, kind in (("floats", pa.float32()), ("whole", pa.int32())):
+        (tmp_path / name).mkdir()
+        values = pa.array(rows if kind == pa.float32() else [row and [int(n) for n in row] for row in rows])
+        table = pa.table({"v": values.cast(pa.list_(kind, 2))})
+        (tmp_path / name / "x.parquet").write_bytes(parquet_of(table))
+    batches = list(Loader(tmp_path / "floats", batch_size=4, shuffle=False))
+    assert {(type(batch["v"]), batch["v"].dtype, batch["v"].shape) for batch in batches} == {
+        (np.ndarray, np.dtype(np.float32), (4, 2))
+    }
+    found = np.concatenate([batch["v"] for batch in batches])
+    assert np.isnan(found[5]).all()
+    assert found[6:].tolist() == rows[6:]
+    with pytest.raises(SourceError, match="the column 'v' of .* has nulls, which an array of NumPy cannot hold"):
+        list(Loader(tmp_path / "whole", batch_size=4))
+
+
+def test_a_line_that_is_no_json_is_named_by_its_shard_and_byte(tmp_path: Path) -> None:
+    good = b'{"t": 1}\n'
+    for shard in range(4):
+        (tmp_path / f"{shard}.jsonl").write_bytes(good * 5 + (b'{"t": nope}\n' if shard == 2 else good) + good * 3)
+    for batch_size in (None, 2):
+        with pytest.raises(ShardError, match="nope") as caught:
+            list(Loader(tmp_path, batch_size=batch_size))
+        assert caught.value.shard == f"{tmp_path}/2.jsonl"
+        assert caught.value.offset == 5 * len(good)
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {"seed": np.int64(3), "batch_size": np.int32(4), "buffer_blocks": np.int64(2), "epoch": np.int64(1)},
+        {"rank": np.int64(0), "world_size": np.int64(1), "shuffle": np.bool_(True), "drop_last": np.bool_(False)},
+    ],
+    ids=["orders", "worlds"],
+)
+def test_numbers_of_numpy_give_states_that_are_json(settings_: dict[str, Any], tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [5, 5])
+    loader = Loader(tmp_path / "in", **settings_)
+    next(iter(loader))
+    plain = Loader(tmp_path / "in", **{name: value.item() for name, value in settings_.items()})
+    plain.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+
+
+@pytest.mark.parametrize("wrong", [{"seed": -1}, {"seed": None}, {"batch_size": 2.5}, {"buffer_blocks": 0}], ids=str)
+def test_settings_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [5])
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"^{name} is "):
+        Loader(tmp_path / "in", **wrong)
+
+
+@pytest.mark.parametrize("state", [None, [], {"corgi2": 1}, {"corgi2": 1, "data": "", "rules": {}}], ids=str)
+def test_what_is_no_state_is_refused(state: Any, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [5])
+    with pytest.raises(SourceError, match="this is no state of a corgi2 loader"):
+        Loader(tmp_path / "in").load_state_dict(state)
+
+
+_LEFT = """
+import sys, time
+import torch.utils.data
+from corgi2 import Loader
+from corgi2.stores.local import LocalStore
+
+real = LocalStore.readinto
+def slow(self, path, start, buffer):
+    if path.endswith(".jsonl"):
+        time.sleep(0.05)
+        print("read", flush=True)
+    real(self, path, start, buffer)
+LocalStore.readinto = slow
+loader = Loader(sys.argv[1], buffer_blocks=50, batch_size=10)
+items = iter(loader)
+next(items), next(items)
+print("end", flush=True)
+"""
+
+
+def test_a_process_that_ends_in_mid_epoch_reads_no_more_and_says_nothing(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [5] * 200)
+    Loader(tmp_path / "in")
+    done = subprocess.run(
+        [sys.executable, "-c", _LEFT, str(tmp_path / "in")], check=True, capture_output=True, text=True
+    )
+    assert not done.stderr
+    assert done.stdout.rpartition("end")[2].count("read") <= 2 * 8  # those under way

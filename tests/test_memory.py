@@ -81,6 +81,13 @@ def _images(rng: np.random.Generator) -> bytes:
     return bytes(sink.getvalue())
 
 
+def _lists(rng: np.random.Generator) -> bytes:
+    values = pa.array(rng.integers(0, 100, SHARD_BYTES // 4).astype(np.float32))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"v": pa.FixedSizeListArray.from_arrays(values, 1_000)}), sink, row_group_size=3_000)
+    return bytes(sink.getvalue())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 @pytest.mark.parametrize(
@@ -94,6 +101,7 @@ def _images(rng: np.random.Generator) -> bytes:
         (".parquet", _rows, 2),
         (".parquet", _columns, 1),
         (".parquet", _images, 1),
+        (".parquet", _lists, 1),
     ],
     ids=[
         "tar",
@@ -104,6 +112,7 @@ def _images(rng: np.random.Generator) -> bytes:
         "parquet-text",
         "parquet-wide",
         "parquet-images",
+        "parquet-lists",
     ],
 )
 def test_a_shuffle_stays_within_its_buffer(

@@ -25,10 +25,10 @@ def _keys(data: bytes) -> list[str]:
     return [sample["__key__"] for sample in samples_of(TAR, data)]
 
 
-def _reference(data: bytes) -> list[dict[str, object]]:
+def _reference(data: bytes, shard: int = 0) -> list[dict[str, object]]:
     """The samples as WebDataset itself groups them."""
     files = webdataset.tariterators.tar_file_iterator(io.BytesIO(data))
-    named = ({**file, "__url__": "shard"} for file in files)
+    named = ({**file, "__url__": f"shard-{shard}"} for file in files)
     return list(webdataset.tariterators.group_by_keys(named))
 
 
@@ -90,7 +90,7 @@ def test_samples_of_several_shards_are_decoded_in_any_order(
         keys = (f"{number}{sample}" + "k" * length for sample, (length, _) in enumerate(cut))
         named = [f"{key}.{part}" for key, (_, parts) in zip(keys, cut, strict=True) for part in parts]
         tars.append(tar_of([(name, name.encode() * 9) for name in named], tarfile.GNU_FORMAT))
-    expected = [sample for data in tars for sample in _reference(data)]
+    expected = [sample for number, data in enumerate(tars) for sample in _reference(data, number)]
     group, order = read_shards(TAR, tars), permutation(len(expected), (seed,))
     decoder = TAR.decoder(group, "shard")
     assert list(decoder.samples(order)) == [expected[number] for number in order]

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import thread as pools
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -94,7 +95,7 @@ def fill(
     """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it. The
     first comes alone, so that nothing delays what is waited for. ``taker`` tells how records are given out, and
     ``decoding`` whether that is decoded."""
-    stop = threading.Event()
+    stop, is_finalizing = _Stop(), sys.is_finalizing  # at the end of a process, modules lose their names
     arenas = Arena(room.capacity), Arena(room.capacity)
     ahead, pool = ThreadPoolExecutor(1, "corgi2-ahead"), ThreadPoolExecutor(room.threads, "corgi2-read")
 
@@ -119,7 +120,7 @@ def fill(
             del filled
     finally:
         stop.set()
-        if not sys.is_finalizing():  # which has ended all threads
+        if not is_finalizing():  # which has ended all threads
             ahead.shutdown(cancel_futures=True)
             pool.shutdown(cancel_futures=True)
 
@@ -153,6 +154,13 @@ def _filled(catalog: Catalog, part: Deal, group: Group, take: Take) -> Filled:
         ]
     )
     return Filled(part, len(chosen), row_bytes, lambda records: take(chosen[records]))
+
+
+class _Stop(threading.Event):
+    """Is set, too, once the process is about to end: it waits for all threads of pools."""
+
+    def is_set(self) -> bool:
+        return super().is_set() or bool(getattr(pools, "_shutdown", False))
 
 
 def _ignore(_: int) -> None:

@@ -6,6 +6,7 @@ from which any reader of any later world works out what all others have consumed
 
 import json
 import logging
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +31,7 @@ AUTO_BYTES = 2_000_000_000
 """A rank's buffer unless one is given; less only where memory is short, because all ranks must choose alike."""
 _SHARE_OF_MEMORY = 4
 _VERSION = 1
+_FIELDS = {"data", "rules", "epoch", "shares"}
 
 Transform = Callable[[Any], Any]
 
@@ -91,11 +93,12 @@ class Feed:
         _check("picks", picks, ("even", "random"))
         _check("tail", tail, ("drop", "repeat", "keep"))
         _check("batch_format", batch_format, ("numpy", "arrow"))
-        for name, value in (("batch_size", batch_size), ("buffer_blocks", buffer_blocks)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is at least 1 (got {value})")
+        seed, rank, world_size = (
+            _whole(*pair, 0) for pair in (("seed", seed), ("rank", rank), ("world_size", world_size))
+        )
+        batch_size, buffer_blocks = _whole("batch_size", batch_size, 1), _whole("buffer_blocks", buffer_blocks, 1)
         self.catalog = open_catalog(uri, storage_options, needs_counts=not repeat)
-        self.rules = Rules(seed, shuffle, picks, tail, drop_last)
+        self.rules = Rules(seed, bool(shuffle), picks, tail, bool(drop_last))
         self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
         self.buffer_bytes = _auto_buffer() if buffer == "auto" else parse_size(buffer)
         self.buffer_blocks = buffer_blocks
@@ -168,7 +171,11 @@ class Feed:
         if isinstance(taken.shared, pa.Table):
             return taken.shared.slice(taken.start, taken.size)
         part = slice(taken.start, taken.start + taken.size)
-        return {name: values[part] for name, values in taken.shared.items()}
+        batch = {name: values[part] for name, values in taken.shared.items()}
+        if self.catalog.source.format.has_footer:
+            return batch
+        # what none of its records has is not there, whatever those have that were taken with them
+        return {name: values for name, values in batch.items() if any(value is not None for value in values)}
 
     def _transformed(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
@@ -275,7 +282,7 @@ class Feed:
     def place_of(self, state: Mapping[str, Any]) -> Place:
         """The place that a state names; one of other data, or of another order, is refused."""
         state = json.loads(json.dumps(state))  # tuples and lists are one
-        if state.get("corgi2") != _VERSION:
+        if not isinstance(state, dict) or state.get("corgi2") != _VERSION or not state.keys() >= _FIELDS:
             raise SourceError(f"this is no state of a corgi2 loader of version {_VERSION}")
         if state["data"] != self.catalog.fingerprint:
             raise SourceError(
@@ -316,6 +323,19 @@ class Feed:
         return replace(start, shares=(*shares[:-1], last._replace(turns=last.turns + turns)))
 
 
+def _whole(name: str, value: Any, least: int) -> Any:
+    """An integer of Python's, whatever kind was given: a state must be JSON."""
+    if value is None and name != "seed":
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} is a whole number (got {value!r})") from None
+    if not least <= number < 1 << 64:
+        raise ValueError(f"{name} is at least {least}, and of 64 bits (got {number})")
+    return number
+
+
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))} (got {value!r})")
@@ -353,7 +373,7 @@ class Loader(Feed):
 
     def __init__(self, uri: str | os.PathLike[str], *, epoch: int = 0, **settings: Any) -> None:
         super().__init__(uri, **settings)
-        self._next = Place(epoch)
+        self._next = Place(_whole("epoch", epoch, 0))
         self._cursor: Cursor | None = None
 
     def __len__(self) -> int:
@@ -367,7 +387,7 @@ class Loader(Feed):
     def set_epoch(self, epoch: int) -> None:
         """The next iteration gives this epoch, from its beginning, or from where a state was loaded that is in it."""
         if epoch != self._next.epoch:
-            self._next = Place(epoch)
+            self._next = Place(_whole("epoch", epoch, 0))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration is, between two items."""

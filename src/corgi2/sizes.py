@@ -11,13 +11,15 @@ _BY_LOWER_NAME = {name.lower(): factor for name, factor in _UNITS.items()}
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
-def parse_size(text: str | int) -> int:
-    """Bytes of ``"8GB"``, ``"1.5 GiB"``, ``"4096"`` or ``4096``."""
+def parse_size(text: str | int | float) -> int:
+    """Bytes of ``"8GB"``, ``"1.5 GiB"``, ``"4096"``, ``4096`` or ``8e9``."""
+    if isinstance(text, float) and text.is_integer():
+        text = int(text)
     if isinstance(text, int):
         if isinstance(text, bool) or text < 0:
             raise ValueError(f"a size is a whole number of bytes, not negative (got {text!r})")
         return text
-    match = _PATTERN.fullmatch(text)
+    match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
     factor = _BY_LOWER_NAME.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ValueError(

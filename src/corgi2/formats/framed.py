@@ -124,6 +124,21 @@ class Lying:
     offsets: Indices
     rows: Indices
     parts: Parts | None
+    begins: Indices
+    """Of each piece, one behind another."""
+    homes: tuple[tuple[str, int], ...]
+    """The shard that each piece came from, and where it lies there."""
+
+    def where(self, at: int) -> tuple[str, int]:
+        """The shard, and the byte of it, that lies somewhere in memory."""
+        piece = int(np.searchsorted(self.begins, at, "right")) - 1
+        shard, start = self.homes[piece]
+        return shard, start + at - int(self.begins[piece])
+
+    def shards(self, records: Indices) -> list[str]:
+        """That each record came from."""
+        pieces = np.searchsorted(self.begins, self.starts(records), "right") - 1
+        return [self.homes[piece][0] for piece in pieces.tolist()]
 
     def starts(self, records: Indices) -> Indices:
         return np.asarray(self.offsets[self.rows[records]])
@@ -151,7 +166,7 @@ class Framing(Protocol):
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""
 
-    def decoder(self, lying: Lying, url: str) -> Decoder:
+    def decoder(self, lying: Lying) -> Decoder:
         """Decodes records that were split for it."""
 
 
@@ -268,7 +283,7 @@ class FramedFormat:
                 return _shown(self._fetch(*at, arena, gate, decoding), arena, see)
 
             placed = list(mapper(fetch, zip(pieces, starts, strict=True)))
-        return _group(placed, arena, decoding)
+        return _group(placed, arena, pieces if decoding else None)
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str = "") -> Writing:  # noqa: ARG002
         """The bytes of a shard that holds these records. A compressed shard is one block, whatever was given."""
@@ -301,10 +316,10 @@ class FramedFormat:
         """Framed shards have nothing to carry over beside their records."""
         return ""
 
-    def decoder(self, group: Group, url: str) -> Decoder:
+    def decoder(self, group: Group, url: str) -> Decoder:  # noqa: ARG002
         if not isinstance(group.beside, Lying):
             raise TypeError("the group was not read to be decoded")
-        return self.framing.decoder(group.beside, url)
+        return self.framing.decoder(group.beside)
 
     def _fetch(self, piece: Piece, start: int, arena: Arena, gate: threading.Semaphore, decoding: bool) -> "_Placed":
         """Many threads wait for a store; those that work beyond the gate are no more than can."""
@@ -376,8 +391,9 @@ def _shown(placed: _Placed, arena: Arena, see: See | None) -> _Placed:
 _NOWHERE = _Placed(0, Frames(np.zeros(1, np.int64)))
 
 
-def _group(placed: list[_Placed], arena: Arena, decoding: bool) -> Group:
+def _group(placed: list[_Placed], arena: Arena, decoded: Sequence[Piece] | None) -> Group:
     """One table over all pieces, which are used up. Between two pieces lies a row that is no record: the padding."""
+    begins = np.array([piece.start for piece in placed])
     parts = [piece.frames.parts for piece in placed if piece.frames.parts is not None]
     counts = [len(piece.frames.offsets) - 1 for piece in placed]
     offsets, rows = np.empty(sum(counts) + len(placed), np.int64), np.empty(sum(counts), np.int64)
@@ -390,7 +406,10 @@ def _group(placed: list[_Placed], arena: Arena, decoding: bool) -> Group:
         if keys is not None and piece.frames.keys is not None:
             keys[row : row + count] = piece.frames.keys
         at, row = at + count + 1, row + count
-    lying = Lying(arena.memory, offsets, rows, Parts.joined(parts) if parts else None) if decoding else None
+    lying = None
+    if decoded is not None:
+        homes = tuple((piece.file.name, piece.start) for piece in decoded)
+        lying = Lying(arena.memory, offsets, rows, Parts.joined(parts) if parts else None, begins, homes)
     return Group(framed_table(offsets, arena.array(0, arena.used)), rows, keys, tuple(counts), beside=lying)
 
 

@@ -58,14 +58,13 @@ class JsonLines:
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Lines do not depend on each other."""
 
-    def decoder(self, lying: Lying, url: str) -> "_Lines":
-        return _Lines(lying, url)
+    def decoder(self, lying: Lying) -> "_Lines":
+        return _Lines(lying)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
     lying: Lying
-    url: str
 
     def samples(self, records: Indices) -> Iterator[Any]:
         lying = self.lying
@@ -75,7 +74,7 @@ class _Lines:
                 yield json.loads(line)
             except (ValueError, RecursionError) as error:
                 problem = f"{line[:80]!r} is not JSON ({error}); correct the line, or leave it out"
-                raise ShardError(self.url, start, problem) from error
+                raise ShardError(*lying.where(start), problem) from error
 
     def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, list[Any]]:
         """By the keys of objects; a line that is none is a ``value``."""

@@ -166,17 +166,36 @@ class _Rows:
 
 
 def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
+    """The same kind of value for a column, whatever else its rows hold."""
     kind = column.type
-    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type) and not column.null_count:
-        return _values(pa.chunked_array([column.combine_chunks().flatten()]), name, url).reshape(-1, kind.list_size)
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        return _matrix(column, name, url)
     if not _is_number(kind):
-        return column.to_pylist()
+        try:
+            return column.to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise ShardError(url, 0, f"a value of {name!r} cannot be decoded ({error}); {RESTORE}") from error
+    _check_nulls(column, kind, name, url)
+    return np.array(column.to_numpy() if column.null_count or pa.types.is_temporal(kind) else numpy_of(column))
+
+
+def _matrix(column: pa.ChunkedArray, name: str, url: str) -> Any:
+    """A row each; one that is missing is not a number."""
+    width, lists = column.type.list_size, column.combine_chunks()
+    _check_nulls(column, column.type.value_type, name, url)
+    values = lists.values.slice(lists.offset * width, len(lists) * width)
+    matrix = _values(pa.chunked_array([values]), name, url).reshape(-1, width)
+    if lists.null_count:
+        matrix[~numpy_of(lists.is_valid())] = np.nan
+    return matrix
+
+
+def _check_nulls(column: pa.ChunkedArray, kind: pa.DataType, name: str, url: str) -> None:
     if column.null_count and not pa.types.is_floating(kind):
         raise SourceError(
-            f"{url}: the column {name!r} of {kind} has nulls, which an array of NumPy cannot hold; fill them, or take "
-            "batches with batch_format='arrow'"
+            f"{url}: the column {name!r} of {column.type} has nulls, which an array of NumPy cannot hold; fill them, "
+            "or take batches with batch_format='arrow'"
         )
-    return np.array(column.to_numpy() if column.null_count or pa.types.is_temporal(kind) else numpy_of(column))
 
 
 def _is_number(kind: pa.DataType) -> bool:

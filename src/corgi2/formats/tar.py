@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby, repeat
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -83,15 +83,15 @@ class Tar:
                 )
             seen[key] = parts
 
-    def decoder(self, lying: Lying, url: str) -> "_Samples":
-        return _Samples(lying, lying.parts or _NO_PARTS, url)
+    def decoder(self, lying: Lying) -> "_Samples":
+        return _Samples(lying, lying.parts or _NO_PARTS)
 
 
 class _Samples:
     """Looks up where the parts of samples lie, and copies each once, from there to its object."""
 
-    def __init__(self, lying: Lying, parts: Parts, url: str) -> None:
-        self._lying, self._parts, self._url = lying, parts, url
+    def __init__(self, lying: Lying, parts: Parts) -> None:
+        self._lying, self._parts = lying, parts
         counts = parts.counts
         self._each = int(counts[0]) if len(counts) and (counts == counts[0]).all() else 0
         self._first = None if self._each else np.cumsum(counts, dtype=np.int64) - counts
@@ -101,7 +101,7 @@ class _Samples:
         names = ("__key__", "__url__", *(name for name in columns if name != "__key__"))
         parts = [values for name, values in columns.items() if name != "__key__"]
         whole = not any(None in values for values in parts)
-        for row in zip(columns["__key__"], repeat(self._url), *parts):
+        for row in zip(columns["__key__"], self._lying.shards(records), *parts, strict=True):
             pairs = zip(names, row, strict=True)
             yield dict(pairs) if whole else {name: value for name, value in pairs if value is not None}
 
@@ -145,7 +145,8 @@ class _Samples:
             text = parts.names.get(part) or memory[start - UNIT : start - UNIT + NAME_BYTES].partition(b"\0")[0]
             name = text[cut + 1 :].decode().lower()
             if name in _RESERVED:
-                raise ShardError(self._url, 0, f"a member {text.decode()!r}, a name that WebDataset keeps for itself")
+                problem = f"a member {text.decode()!r}, a name that WebDataset keeps for itself"
+                raise ShardError(*self._lying.where(start - UNIT), problem)
             columns["__key__"][sample] = text[:cut].decode()
             if only is None or name in only:
                 columns.setdefault(name, [None] * count)[sample] = memory[start:stop]
