@@ -127,6 +127,7 @@ def _find_file(url: Url, options: Options | None) -> Found | None:
     entry = store.head(name)
     if entry is None:
         return None
+    _check_finished((entry.path for entry in store.list(CORGI_FOLDER, levels=2)), store.url)
     return (store, [entry], [], (name,)) if suffix_of(name) else (store, [], [name], (name,))
 
 
