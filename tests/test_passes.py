@@ -6,18 +6,24 @@ import json
 import re
 import tarfile
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corgi2 import outline
 from corgi2.block import Arena
+from corgi2.forecast import forecast
 from corgi2.index import index_source, open_index
 from corgi2.journal import Journal
 from corgi2.offline import shuffle
+from corgi2.planner import plan_shuffle
+from corgi2.recipe import Settings
 from corgi2.source import find_source
 from corgi2.stores import open_store
 from corgi2.verdict import verify
@@ -143,6 +149,46 @@ def test_with_replacement_draws_records_of_the_source_and_as_many(suffix: str, p
             with tarfile.open(path) as archive:
                 names = archive.getnames()
             assert all(one != other for one, other in itertools.pairwise(names))
+
+
+def _underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block takes four times what is planned for it."""
+    real = forecast
+
+    def too_small(*arguments: Any) -> Any:
+        guess = real(*arguments)
+        blocks = guess.index.blocks
+        place = blocks.schema.get_field_index("footprint")
+        quarter = pa.array(guess.index.column("footprint") // 4)
+        blocks = blocks.set_column(place, blocks.schema.field(place), quarter)
+        return replace(guess, index=replace(guess.index, blocks=blocks))
+
+    monkeypatch.setattr(outline, "forecast", too_small)
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["copying", "in place"])
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".jsonl", ".jsonl.zst"])
+def test_what_lies_between_two_passes_is_mixed_again_even_where_it_did_not_fit_the_buffer(
+    suffix: str, in_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three blocks become two shards, of which one does not fit; runs that were stopped there go on, too."""
+    write_source(tmp_path / "in", suffix, [200] * 5)
+    write_source(tmp_path / "out", suffix, [200] * (5 if in_place else 0))
+    footprints = plan_shuffle(tmp_path / "in", tmp_path / "x", Settings(10**12)).index.column("footprint")
+    buffer = int(footprints.max() * 1.3)
+    options: dict[str, Any] = {"in_place": in_place, "passes": 2, "buffer": buffer, "buffer_blocks": 3}
+    places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
+    _underestimated(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr("corgi2.offline.next_stage", lambda *_: (_ for _ in ()).throw(ValueError("stopped")))
+        with pytest.raises(ValueError, match="stopped"):
+            shuffle(*places, **options)
+    markers = [json.loads(path.read_text()) for path in (tmp_path / "out").rglob("pass-1/groups/*")]
+    shards = [shard for marker in markers for shard in marker["shards"]]
+    assert sum(len(shard["blocks"]) for shard in shards) > 2 * len(markers)
+    shuffle(*places, **options)
+    assert verify(tmp_path / "in", tmp_path / "out").same
+    assert verify(tmp_path / "out").same
 
 
 def test_another_shard_size_is_about_what_was_asked_for(tmp_path: Path) -> None:

@@ -157,15 +157,24 @@ class Mixing:
             part = self._read(blocks, at)
         except MemoryError as error:
             left, right = self._halves(blocks, error)
-            half = len(shards) // 2
+            half, middle = len(shards) // 2, at + len(left)
             if half:
                 self.mix(left, shards[:half], at)
-                self.mix(right, shards[half:], at + len(left))
+                self.mix(right, shards[half:], middle)
+            elif self._is_read_whole:
+                self.mix(left, shards, at)
+                self.mix(right, [self.mixer.stage.shards + middle], middle)
             else:
                 self._write_here(shards[0], self._in_turn(blocks, at))
             return
         if part is not None:
             self._write(part, shards)
+
+    @property
+    def _is_read_whole(self) -> bool:
+        """Whether the next pass has to read a shard at once: one that does not fit is rather written as two."""
+        stage = self.mixer.stage
+        return not stage.is_last and not stage.source.format.has_ranges
 
     def _in_turn(self, blocks: Indices, at: int) -> Iterator[Iterable[pa.Table]]:
         """The blocks of one shard that is mixed in parts, because all of it does not fit."""

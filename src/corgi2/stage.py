@@ -15,7 +15,7 @@ from corgi2.index import Index, make_index
 from corgi2.journal import Marker, NewShard
 from corgi2.plan import GROUPS, cut_evenly, cut_groups, descent, draw_groups
 from corgi2.recipe import Recipe
-from corgi2.shard import BLOCK_BYTES, Block, Scan
+from corgi2.shard import BLOCK_BYTES, Scan
 from corgi2.sizes import format_size
 from corgi2.source import Source
 from corgi2.stores import Entry, Store
@@ -55,19 +55,22 @@ def next_stage(before: Stage, markers: Sequence[Marker], recipe: Recipe, store: 
         key=lambda pair: pair[0].path,
     )
     scans = [
-        (Entry(shard.path, shard.size, shard.checksum.hex()), Scan((_whole(shard),), lineage=(tuple(numbers),)))
-        for shard, numbers in shards
+        (Entry(shard.path, shard.size, shard.checksum.hex()), _scan(shard, tuple(numbers))) for shard, numbers in shards
     ]
-    lineage = [numbers for _, numbers in shards]
+    lineage = [numbers for _, scan in scans for numbers in scan.lineage]
     index = make_index(recipe.suffix, BLOCK_BYTES, scans)
     source = Source(store, tuple(entry for entry, _ in scans), before.source.format)
     return _stage(before.number + 1, source, index, recipe, np.array(lineage, np.int64))
 
 
-def _whole(shard: NewShard) -> Block:
-    """What lies between two passes is read whole: a footer comes with it."""
+def _scan(shard: NewShard, lineage: tuple[int, ...]) -> Scan:
+    """What lies between two passes is read whole: a footer comes with it. Only a shard that was mixed in parts, because
+    all of it did not fit the buffer, would not fit again: its blocks are read one by one."""
+    if len(shard.blocks) > 1:
+        return Scan(shard.blocks, lineage=(lineage,) * len(shard.blocks))
     (block,) = shard.blocks
-    return replace(block, start=0, length=shard.size, checksum=shard.checksum)
+    whole = replace(block, start=0, length=shard.size, checksum=shard.checksum)
+    return Scan((whole,), lineage=(lineage,))
 
 
 def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: Indices | None) -> Stage:
