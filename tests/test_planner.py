@@ -203,6 +203,24 @@ def _stop(root: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
             shuffle(root / "in", root / "out", **options)
 
 
+@pytest.mark.parametrize("name", ["data-0000.jsonl", "data-000099.jsonl", "notes/thesis.txt"])
+def test_an_unfinished_target_refuses_files_that_are_not_its_own_and_touches_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 8)
+    _stop(tmp_path, monkeypatch, buffer_blocks=2)
+    foreign = tmp_path / "out" / name
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text('{"t": "precious"}')
+    before = content(tmp_path / "out")
+    with pytest.raises(SourceError, match=f"{name}: is no shard of the unfinished shuffle there .* move it away"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
+    assert content(tmp_path / "out") == before
+    foreign.unlink()
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
+    assert verify(tmp_path / "in", tmp_path / "out").same
+
+
 def test_restart_discards_an_unfinished_target_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,7 +161,10 @@ def plan_shuffle(
     recipe.check(source.url, settings, target.url, is_done)
     start_anew = _DELETE if is_done else _START_ANEW
     source = replace(source, entries=_planned_entries(recipe, index, source.entries, source.url, start_anew))
-    return _resumed(recipe, index, source, target)
+    job = _resumed(recipe, index, source, target)
+    if not is_done:
+        _check_own(job, listing)
+    return job
 
 
 def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Options | None) -> Job:
@@ -255,6 +258,28 @@ def _check_empty(journal: Journal, listing: Iterable[Entry]) -> None:
             f"{journal.store.url}: is not empty ({len(foreign)} files, such as {foreign[0]}), and no shuffle of ours; "
             "name an empty folder"
         )
+
+
+def _check_own(job: Job, listing: Iterable[Entry]) -> None:
+    """What lies in an unfinished target is what the shuffle has written there, or will write."""
+    most = len(job.first.groups) * job.first.shards if job.first.is_last else None
+    foreign = _foreign(job.recipe, (entry.path for entry in listing), most)
+    if foreign:
+        raise SourceError(
+            f"{job.target.url}/{foreign[0]}: is no shard of the unfinished shuffle there (files of the kind: "
+            f"{len(foreign)}); move it away, to go on"
+        )
+
+
+def _foreign(recipe: Recipe, paths: Iterable[str], most: int | None = None) -> list[str]:
+    """Files that are neither new shards, of which there are so many at the most, nor what is kept beside them."""
+    shard = re.compile(rf"{re.escape(recipe.prefix)}(\d{{6,}}){re.escape(recipe.suffix)}")
+
+    def is_ours(path: str) -> bool:
+        match = shard.fullmatch(path)
+        return path.startswith(f"{CORGI_FOLDER}/") or (match is not None and (most is None or int(match[1]) < most))
+
+    return [path for path in paths if not is_ours(path)]
 
 
 def _check_runs(listing: Iterable[Entry], target: Store) -> None:
@@ -383,8 +408,7 @@ def _discard(journal: Journal, listing: Iterable[Entry]) -> None:
         raise SourceError(f"{url}: holds a finished shuffle, which --restart does not discard; delete it yourself")
     ours = [path for path in paths if path.startswith(f"{journal.folder}/")]
     recipe = _load_recipe(journal)
-    shards = re.compile(rf"{re.escape(recipe.prefix)}\d{{6,}}{re.escape(recipe.suffix)}")
-    foreign = [path for path in paths if path not in set(ours) and not shards.fullmatch(path)]
+    foreign = _foreign(recipe, paths)
     if foreign:
         raise SourceError(f"{url}: {foreign[0]} was not written by the shuffle; move it away first")
     markers = [path for path in ours if "/groups/" in path]
