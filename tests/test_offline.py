@@ -188,6 +188,35 @@ def test_started_again_when_complete_it_writes_nothing_new(tmp_path: Path) -> No
     assert content(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_shards_published_again_with_the_same_bytes_are_complete_and_others_are_not(
+    suffix: str, tmp_path: Path
+) -> None:
+    """As a second run leaves them that was killed after the first had finished."""
+    write_source(tmp_path / "in", suffix, [20] * 4)
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
+    before = content(tmp_path / "out")
+    late, *_ = sorted((tmp_path / "out").glob(f"*{suffix}"))
+    os.utime(late, ns=(5, 5))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = LocalStore(str(tmp_path / "out"))._written("x", [])
+    with left as (temporary, _):
+        name = temporary.name.replace(f"-{os.getpid()}.", f"-{dead.pid}.")
+    (tmp_path / "out" / name).write_text("half")
+    for _ in range(2):
+        assert shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2).was_complete
+    assert verify(tmp_path / "out", quick=True).same
+    assert not list((tmp_path / "out").glob(".*-tmp"))
+    assert content(tmp_path / "out") == before
+    data = bytearray(late.read_bytes())
+    data[len(data) // 2] ^= 1
+    late.write_bytes(data)
+    assert f"{late.name}: has changed since the shuffle was finished" in _refusal(
+        tmp_path / "in", tmp_path / "out", buffer_blocks=2
+    )
+
+
 class DyingError(Exception):
     """A process that ends here."""
 

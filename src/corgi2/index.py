@@ -321,6 +321,13 @@ def without(index: Index, paths: set[str]) -> Index:
     return _part(index, np.array(kept, np.int64))
 
 
+def with_entries(index: Index, entries: Sequence[Entry]) -> Index:
+    """The index of the same bytes under other etags."""
+    place = _SHARDS.get_field_index("etag")
+    etags = pa.array([entry.etag for entry in entries], pa.string())
+    return replace(index, shards=index.shards.set_column(place, _SHARDS.field(place), etags))
+
+
 def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:
     """Some shards of an index, in the given order, with their blocks."""
     number = np.full(index.shards.num_rows, -1, np.int64)

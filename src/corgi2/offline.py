@@ -24,16 +24,16 @@ import numpy as np
 from corgi2.block import Arena
 from corgi2.digest import Digest
 from corgi2.errors import SourceError
-from corgi2.index import Index, load_index, make_index, merge, save_index, without
+from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.journal import Marker
 from corgi2.mixer import Mixing
 from corgi2.planner import Job, commit_plan, plan_shuffle
 from corgi2.progress import Bar, progress
 from corgi2.recipe import Settings
-from corgi2.shard import BLOCK_BYTES, Scan
-from corgi2.sizes import parse_size
+from corgi2.shard import BLOCK_BYTES, Scan, checksum_of
+from corgi2.sizes import parse_size, plural
 from corgi2.stage import Stage, next_stage
-from corgi2.stores import Options, Requests, Store, read_object
+from corgi2.stores import Options, Requests, Store, StoredShard, read_object
 from corgi2.work import Made, Work
 
 _log = logging.getLogger("corgi2")
@@ -171,16 +171,34 @@ class _Run:
         index = load_index(job.target)
         if index is None:
             return None
-        changed = sorted(entry.path for entry in set(index.entries) - set(job.target.list()))
-        if changed:
-            raise SourceError(
-                f"{job.target.url}/{changed[0]}: has changed since the shuffle was finished, or is gone; corgi2 verify "
-                f"{job.target.url} says what is wrong"
-            )
+        index = self._as_it_is(index)
+        job.target.sweep()
         done = job.target.head(job.journal.done_path)
         if done is not None:
             self.skipped += json.loads(read_object(job.target, done))["skipped"]
         self.groups = len(job.first.groups)
+        return index
+
+    def _as_it_is(self, index: Index) -> Index:
+        """The index with the etags that shards have now. A run that was overtaken, and killed, may have published some
+        of them again, with the same bytes, when the other had finished."""
+        target, now = self.job.target, {entry.path: entry for entry in self.job.target.list()}
+        checksums = index.shards.column("checksum").to_pylist()
+        known = [pair for pair in zip(index.entries, checksums, strict=True) if now.get(pair[0].path) != pair[0]]
+        if not known:
+            return index
+        pairs = [(entry, now.get(entry.path), checksum) for entry, checksum in known]
+        wrong = [old for old, new, checksum in pairs if new is None or new.size != old.size or not checksum]
+        if not wrong:
+            _log.warning("%s: comparing the bytes of %s whose time is new", target.url, plural(len(pairs), "shard"))
+            wrong = [old for old, new, checksum in pairs if new and checksum_of(StoredShard(target, new)) != checksum]
+        if wrong:
+            raise SourceError(
+                f"{target.url}/{wrong[0].path}: has changed since the shuffle was finished, or is gone; corgi2 verify "
+                f"{target.url} says what is wrong"
+            )
+        index = with_entries(index, [now[entry.path] for entry in index.entries])
+        save_index(target, index)
         return index
 
     def make(self) -> Index:
