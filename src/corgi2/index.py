@@ -322,10 +322,24 @@ def without(index: Index, paths: set[str]) -> Index:
 
 
 def with_entries(index: Index, entries: Sequence[Entry]) -> Index:
-    """The index of the same bytes under other etags."""
-    place = _SHARDS.get_field_index("etag")
-    etags = pa.array([entry.etag for entry in entries], pa.string())
-    return replace(index, shards=index.shards.set_column(place, _SHARDS.field(place), etags))
+    """The index of the same shards as they are listed now."""
+    shards = _with_column(index.shards, "size", [entry.size for entry in entries])
+    return replace(index, shards=_with_column(shards, "etag", [entry.etag for entry in entries]))
+
+
+def with_replaced(index: Index, entries: Sequence[Entry]) -> Index:
+    """The index of whole shards, of which some were replaced by others; how many records these hold is not known."""
+    changed = np.array([old != new for old, new in zip(index.entries, entries, strict=True)])[index.column("shard")]
+    sizes = np.array([entry.size for entry in entries], np.int64)[index.column("shard")]
+    blocks = _with_column(index.blocks, "length", np.where(changed, sizes, index.column("length")))
+    blocks = _with_column(blocks, "records", np.where(changed, 0, index.column("records")))
+    return replace(with_entries(index, entries), blocks=blocks)
+
+
+def _with_column(table: pa.Table, name: str, values: Sequence[object] | npt.NDArray[np.int64]) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    field = table.schema.field(place)
+    return table.set_column(place, field, pa.array(values, field.type))
 
 
 def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:

@@ -2,6 +2,7 @@
 
     plan                    what to do; written once, first
     source-3f2a…            the shards and blocks to read, as planned
+    replaced-9c1e…          old shards, as somebody has put them back since, in place: they are read instead
     lock                    who is at work: a courtesy, nothing rests on it
     pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
     pass-1/000007-002.tar   a block between two passes; deleted when it was consumed
@@ -10,10 +11,11 @@
 A group with a marker is done for ever. Whatever lacks one is made again, to the same bytes.
 """
 
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +25,7 @@ from corgi2.errors import SourceError, StoreError
 from corgi2.process import HOST, is_alive
 from corgi2.shard import Block
 from corgi2.source import DONE_NAME, PLAN_NAME, run_folder
-from corgi2.stores import Store, read_object
+from corgi2.stores import Entry, Store, read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,22 @@ class Journal:
         return f"{self.folder}/source-{sha256[:16]}"
 
     @property
+    def _replaced_path(self) -> str:
+        return f"{self.folder}/replaced-"
+
+    def write_replaced(self, entries: Sequence[Entry]) -> None:
+        """Before they are read: whoever finds one of them beside its group's marker knows that it was consumed."""
+        data = json.dumps([asdict(entry) for entry in entries], indent=1).encode()
+        self.store.publish(f"{self._replaced_path}{hashlib.sha256(data).hexdigest()[:16]}", [data])
+
+    def read_replaced(self) -> set[Entry]:
+        """All that were ever put back."""
+        there = [
+            entry for entry in self.store.list(self.folder, levels=1) if entry.path.startswith(self._replaced_path)
+        ]
+        return {Entry(**fields) for entry in there for fields in json.loads(read_object(self.store, entry))}
+
+    @property
     def done_path(self) -> str:
         return f"{self.folder}/{DONE_NAME}"
 
@@ -132,7 +150,7 @@ class Journal:
     @contextmanager
     def lock(self) -> Iterator[str | None]:
         """Say who is at work, as long as it lasts; who else seems to be. An interrupt does not wait for a store."""
-        other = self._other()
+        other = self.other()
         mine = {"host": HOST, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
         self.store.publish(self.lock_path, [json.dumps(mine).encode()])
         try:
@@ -143,7 +161,8 @@ class Journal:
         else:
             self.store.delete(self.lock_path)
 
-    def _other(self) -> str | None:
+    def other(self) -> str | None:
+        """Who seems to be at work."""
         entry = self.store.head(self.lock_path)
         if entry is None:
             return None

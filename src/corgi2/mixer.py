@@ -223,6 +223,7 @@ class Mixing:
             try:
                 with hashing:
                     group = stage.source.format.read(watched, mixer.arena, mixer.threads.map, hashing.see)
+                    self._check_unchanged(blocks)
                 mixer.threads.readers.submit(release_unused)
                 return group, blocks, hashing
             except ShardError as error:
@@ -231,6 +232,21 @@ class Mixing:
                 self.skipped.append(str(error))
                 blocks = blocks[[piece.file.name != error.shard for piece in pieces]]
         return None
+
+    def _check_unchanged(self, blocks: Indices) -> None:
+        """In place, what was read is what was listed. A shard that somebody has replaced meanwhile was perhaps read in
+        part, and would be deleted for good."""
+        stage, threads = self.mixer.stage, self.mixer.threads
+        if not (self.mixer.recipe.settings.in_place and stage.number == 1):
+            return
+        shards = np.unique(stage.index.column("shard")[blocks]).tolist()
+        listed = [stage.source.entries[shard] for shard in shards]
+        for entry, now in zip(listed, threads.map(stage.source.store.head, [e.path for e in listed]), strict=True):
+            if now != entry:
+                raise SourceError(
+                    f"{stage.source.url}/{entry.path}: has changed while the shuffle in place was at work, or is gone; "
+                    "its group was not made: give the command again"
+                )
 
     def _write(self, part: "_Part", shards: list[int]) -> None:
         """Have the shards written by threads; return when the group's memory is free."""

@@ -27,7 +27,7 @@ from corgi2.errors import SourceError
 from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.journal import Marker
 from corgi2.mixer import Mixing
-from corgi2.planner import Job, commit_plan, plan_shuffle
+from corgi2.planner import Job, commit_plan, new_shards, plan_shuffle
 from corgi2.progress import Bar, progress
 from corgi2.recipe import Settings
 from corgi2.shard import BLOCK_BYTES, Scan, checksum_of
@@ -203,6 +203,10 @@ class _Run:
 
     def make(self) -> Index:
         job = self.job
+        if job.replaced:
+            self._check_alone()
+            count = plural(len(job.replaced), "shard")
+            _log.warning("%s: replaced since the plan was made, and read as they are now: %s", job.target.url, count)
         commit_plan(job)
         job.target.sweep()
         if job.recipe.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
@@ -223,6 +227,16 @@ class _Run:
         done = {"passes": self.sums, "skipped": self.skipped}
         job.target.publish(job.journal.done_path, [json.dumps(done, indent=1).encode()])
         return index
+
+    def _check_alone(self) -> None:
+        """Two runs write the same only if they read the same, and another has perhaps listed what was there before."""
+        journal = self.job.journal
+        other = journal.other()
+        if other:
+            raise SourceError(
+                f"{journal.store.url}: shards were replaced, and another run is at work there ({other}); end it, and "
+                f"give the command again (if it is dead, delete {journal.lock_path} there first)"
+            )
 
     def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
         markers = _Pass(Work(self.job.recipe, self.job.target, stage), requests=self.requests)
@@ -365,7 +379,9 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
         for shard, numbers in shards
     ]
     index = make_index(job.recipe.suffix, BLOCK_BYTES, scans)
-    for path in job.journal.between(stage.number):  # drawn by no group, or written by a run that was overtaken
+    named = new_shards(job.recipe, there, len(stage.groups) * stage.shards)
+    stale = named - {shard.path for shard, _ in shards}  # of a group that has fewer records since one was replaced
+    for path in [*job.journal.between(stage.number), *sorted(stale)]:  # drawn by no group, or by one that was overtaken
         job.target.delete(path)
     save_index(job.target, _beside_others(job, index))
     return index

@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from corgi2.arrays import numpy_of
-from corgi2.errors import DamageError
+from corgi2.errors import DamageError, ShardError
 from corgi2.forecast import forecast
 from corgi2.index import SCAN_THREADS, Index, merge, open_index, sketch_source, survey_source, whole_shards
 from corgi2.recipe import Settings
@@ -15,6 +15,7 @@ from corgi2.source import Source
 
 _log = logging.getLogger("corgi2")
 
+EMPTY = "the shard is empty (zero bytes); restore it from its source, or remove it"
 _BLOCKS_AT_LEAST = 8
 """A shard that is too large is cut into blocks of which the buffer holds so many."""
 
@@ -30,6 +31,8 @@ class Outline:
 
 
 def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str) -> Outline:
+    if not settings.skip_bad:
+        _check_filled(source)
     index, skipped = _blocks(source, settings)
     source = replace(source, entries=tuple(index.entries))
     if settings.in_place or settings.skip_bad:
@@ -45,6 +48,13 @@ def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str)
     if not (settings.in_place or settings.skip_bad):
         index = _cut_large(source, index, buffer_bytes)
     return Outline(source, index, guess.growth, skipped)
+
+
+def _check_filled(source: Source) -> None:
+    """A file of no bytes is what a copy leaves that has failed: no shard of any format, as the listing tells."""
+    empty = [f"{source.url}/{entry.path}" for entry in source.entries if not entry.size]
+    if empty:
+        raise DamageError([ShardError(name, 0, EMPTY) for name in empty])
 
 
 def _blocks(source: Source, settings: Settings) -> tuple[Index, tuple[str, ...]]:

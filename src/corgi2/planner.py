@@ -7,18 +7,18 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from corgi2.errors import SourceError
+from corgi2.errors import ShardError, SourceError
 from corgi2.formats import format_of
-from corgi2.index import Index, decode_index, encode_index
+from corgi2.index import Index, decode_index, encode_index, with_replaced
 from corgi2.journal import Journal
 from corgi2.memory import usable_memory
-from corgi2.outline import outline
+from corgi2.outline import EMPTY, outline
 from corgi2.recipe import Recipe, Settings
 from corgi2.shard import BLOCK_BYTES
 from corgi2.sizes import format_size, plural
@@ -42,6 +42,8 @@ class Job:
     first: Stage
     is_begun: bool
     """Whether the target holds the plan already."""
+    replaced: tuple[Entry, ...] = ()
+    """In place: shards that somebody has put back since the plan was made, and that are read as they are now."""
 
     @property
     def journal(self) -> Journal:
@@ -185,9 +187,7 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
     recipe, index = held
     recipe.check(store.url, settings, store.url, is_done=False)
     source = Source(store, tuple(index.entries), format_of(recipe.suffix), (), patterns)
-    job = _resumed(recipe, index, source, store)
-    _check_left(job, listing)
-    return job
+    return _with_what_is_left(_resumed(recipe, index, source, store), listing)
 
 
 def _new_job(source: Source, target: Store, settings: Settings, generation: int, prefix: str) -> Job:
@@ -273,13 +273,15 @@ def _check_own(job: Job, listing: Iterable[Entry]) -> None:
 
 def _foreign(recipe: Recipe, paths: Iterable[str], most: int | None = None) -> list[str]:
     """Files that are neither new shards, of which there are so many at the most, nor what is kept beside them."""
+    ours = new_shards(recipe, paths := list(paths), most)
+    return [path for path in paths if not path.startswith(f"{CORGI_FOLDER}/") and path not in ours]
+
+
+def new_shards(recipe: Recipe, paths: Iterable[str], most: int | None = None) -> set[str]:
+    """Those that are named like what the shuffle writes, numbered below ``most``."""
     shard = re.compile(rf"{re.escape(recipe.prefix)}(\d{{6,}}){re.escape(recipe.suffix)}")
-
-    def is_ours(path: str) -> bool:
-        match = shard.fullmatch(path)
-        return path.startswith(f"{CORGI_FOLDER}/") or (match is not None and (most is None or int(match[1]) < most))
-
-    return [path for path in paths if not is_ours(path)]
+    found = ((path, shard.fullmatch(path)) for path in paths)
+    return {path for path, match in found if match and (most is None or int(match[1]) < most)}
 
 
 def _check_runs(listing: Iterable[Entry], target: Store) -> None:
@@ -343,21 +345,45 @@ _START_ANEW = "--restart discards what was written and begins anew"
 _DELETE = "the shuffle is finished: keep it, or delete its folder to make another"
 
 
-def _check_left(job: Job, listing: Iterable[Entry]) -> None:
-    """In place: all shards are there that were not consumed, unchanged, and no others."""
-    now, stage, url = {entry.path: entry for entry in listing}, job.first, job.target.url
+def _with_what_is_left(job: Job, listing: Iterable[Entry]) -> Job:
+    """In place: all shards are there that were not consumed, and no others. One that is damaged stops a shuffle, and
+    may have been restored: what no marker speaks of was consumed by nobody, so that it is read as it is now."""
+    now, stage = {entry.path: entry for entry in listing}, job.first
     done = job.journal.marked(1, len(stage.groups))
     consumed = {stage.source.entries[block].path for group in done for block in stage.groups[group].tolist()}
-    for entry in stage.source.entries:
-        found = now.pop(entry.path, None)
-        if found != entry and not (found is None and entry.path in consumed):
-            raise SourceError(
-                f"{url}/{entry.path}: has changed since the shuffle in place began; put back what it was, to go on"
-            )
-    for path in now:
+    known = job.journal.read_replaced()
+    left = tuple(
+        _left(job, entry, now.pop(entry.path, None), entry.path in consumed, known) for entry in job.index.entries
+    )
+    _check_new(job, now)
+    replaced = tuple(new for old, new in zip(job.index.entries, left, strict=True) if new != old)
+    if not replaced:
+        return job
+    source = replace(stage.source, entries=left)
+    return replace(job, first=replace(stage, source=source, index=with_replaced(stage.index, left)), replaced=replaced)
+
+
+def _left(job: Job, planned: Entry, found: Entry | None, is_consumed: bool, known: Collection[Entry]) -> Entry:
+    """The shard to read, or to delete."""
+    name = f"{job.target.url}/{planned.path}"
+    if found == planned or (found is None and is_consumed):
+        return planned
+    if found is None:
+        raise SourceError(f"{name}: is gone, and was not shuffled yet; restore it from a backup, to go on")
+    if is_consumed and found not in known:
+        raise SourceError(f"{name}: has changed, and what it was is in new shards already; move it away, to go on")
+    if not found.size:
+        raise ShardError(name, 0, EMPTY)
+    return planned if is_consumed else found
+
+
+def _check_new(job: Job, others: Iterable[str]) -> None:
+    for path in others:
         ours = path.startswith((job.recipe.prefix, f"{CORGI_FOLDER}/"))
-        if not ours and path.endswith(job.recipe.suffix) and is_matched(stage.source, path):
-            raise SourceError(f"{url}/{path}: is new since the shuffle in place began; move it away, to go on")
+        if not ours and path.endswith(job.recipe.suffix) and is_matched(job.first.source, path):
+            raise SourceError(
+                f"{job.target.url}/{path}: is new since the shuffle in place began; move it away, to go on"
+            )
 
 
 def load_plan(journal: Journal) -> tuple[Recipe, Index] | None:
@@ -382,9 +408,11 @@ def _load_recipe(journal: Journal) -> Recipe:
 
 def commit_plan(job: Job) -> None:
     """Whoever creates the plan first has made it; everybody else must have made the same."""
+    journal = job.journal
+    if job.replaced:
+        journal.write_replaced(job.replaced)
     if job.is_begun:
         return
-    journal = job.journal
     source_path = journal.source_path(job.recipe.blocks_sha256)
     journal.store.publish(source_path, [encode_index(job.index)])
     journal.store.create(journal.plan_path, job.recipe.encode())
