@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,6 @@ def test_what_cannot_be_done_in_place_is_refused_and_nothing_is_touched(tmp_path
     assert "do not go together: it would drop about half" in _refusal(data, with_replacement=True)
     assert "do not go together: what is left out would be deleted" in _refusal(data, skip_bad=True)
     assert "--in-place has no target" in _refusal(data, tmp_path / "out")
-    assert "--restart would lose" in _refusal(data, restart=True)
     assert content(data) == before
 
 
@@ -270,6 +270,86 @@ def test_a_shard_of_no_bytes_is_refused_before_anything_is_written(suffix: str, 
         shuffle(data, None if in_place else tmp_path / "out", in_place=in_place, buffer_blocks=2)
     assert content(data) == before
     assert not (tmp_path / "out").exists()
+
+
+def _until_marker(data: Path, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+    """Shuffle until a marker is to be written, after so many others."""
+    real, calls = Journal.write_marker, iter(range(100))
+
+    def write_marker(*arguments: Any, **choices: Any) -> None:
+        if next(calls) == number:
+            raise StoreError("stopped")
+        real(*arguments, **choices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write_marker", write_marker)
+        with pytest.raises(StoreError, match="stopped"):
+            shuffle(data, in_place=True, **options)
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_restart_discards_what_was_begun_in_place_while_no_group_is_done(
+    passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, copy = _source(tmp_path)
+    _until_marker(data, 0, monkeypatch, buffer_blocks=2, passes=passes)
+    shuffle(data, in_place=True, buffer_blocks=3, passes=passes, restart=True)
+    assert all(name.startswith("data-c2-") for name in _names(data))
+    assert verify(copy, data).same
+    assert verify(data).same
+    _until_marker(data, 1, monkeypatch, buffer_blocks=2, passes=passes)
+    before = content(data)
+    assert "--restart would lose what" in _refusal(data, buffer_blocks=3, passes=passes, restart=True)
+    assert content(data) == before
+    shuffle(data, in_place=True, buffer_blocks=2, passes=passes)
+    assert verify(copy, data).same
+
+
+def test_a_run_whose_shuffle_was_discarded_deletes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, copy = _source(tmp_path)
+    real = Journal.write_marker
+
+    def write_marker(self: Journal, *arguments: Any, **choices: Any) -> None:
+        assert self.decide("discarded")  # as a restart does that has seen no marker
+        real(self, *arguments, **choices)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write_marker", write_marker)
+        assert "was discarded meanwhile; nothing was deleted" in _refusal(data, buffer_blocks=2)
+    assert set(_names(copy)) <= set(_names(data))
+    assert "a --restart of the shuffle in place was stopped there" in _refusal(data, buffer_blocks=2)
+    shuffle(data, in_place=True, buffer_blocks=2, restart=True)
+    assert verify(copy, data).same
+
+
+def test_a_restart_in_place_that_is_stopped_anywhere_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, copy = _source(tmp_path, shards=4)
+    real = LocalStore.delete
+    for moment in range(20):
+        shutil.rmtree(data)
+        shutil.copytree(copy, data)
+        _until_marker(data, 0, monkeypatch, buffer_blocks=2)
+        calls = iter(range(1000))
+
+        def delete(self: LocalStore, path: str, calls: Any = calls, moment: int = moment) -> None:
+            if next(calls) == moment:
+                raise StoreError("stopped")
+            real(self, path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "delete", delete)
+            patch.setattr(Journal, "other", lambda _: None)
+            with suppress(StoreError):
+                shuffle(data, in_place=True, buffer_blocks=2, restart=True)
+        is_planned = (data / ".corgi2" / "c2" / "plan").exists()
+        assert is_planned or set(_names(copy)) <= set(_names(data))
+        if (data / ".corgi2" / "c2" / "done").exists():
+            break
+        shuffle(data, in_place=True, buffer_blocks=2, restart=not is_planned)
+        assert verify(copy, data).same
+    assert moment > 4
 
 
 def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(

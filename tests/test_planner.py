@@ -238,6 +238,20 @@ def test_restart_discards_an_unfinished_target_and_nothing_else(
         shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, restart=True)
 
 
+def test_a_restart_that_cannot_begin_discards_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 8)
+    _stop(tmp_path, monkeypatch, buffer_blocks=2)
+    before = content(tmp_path / "out")
+    with pytest.raises(SourceError, match="would do"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer=10, restart=True)
+    assert content(tmp_path / "out") == before
+    held = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*.tar"))
+    needed = _plan(tmp_path, buffer_blocks=2).needed_bytes
+    monkeypatch.setattr(LocalStore, "free_bytes", lambda _: needed - held)
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, restart=True)
+    assert verify(tmp_path / "in", tmp_path / "out").same
+
+
 def test_a_restart_that_is_stopped_leaves_a_target_that_can_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

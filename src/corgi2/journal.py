@@ -3,6 +3,7 @@
     plan                    what to do; written once, first
     source-3f2a…            the shards and blocks to read, as planned
     replaced-9c1e…          old shards, as somebody has put them back since, in place: they are read instead
+    fate                    in place: whether old shards are consumed, or the shuffle was discarded; decided once
     lock                    who is at work: a courtesy, nothing rests on it
     pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
     pass-1/000007-002.tar   a block between two passes; deleted when it was consumed
@@ -26,6 +27,9 @@ from corgi2.process import HOST, is_alive
 from corgi2.shard import Block
 from corgi2.source import DONE_NAME, PLAN_NAME, run_folder
 from corgi2.stores import Entry, Store, read_object
+
+CONSUMED, DISCARDED = "consumed", "discarded"
+"""What may become of a shuffle in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,22 @@ class Journal:
             entry for entry in self.store.list(self.folder, levels=1) if entry.path.startswith(self._replaced_path)
         ]
         return {Entry(**fields) for entry in there for fields in json.loads(read_object(self.store, entry))}
+
+    @property
+    def fate_path(self) -> str:
+        return f"{self.folder}/fate"
+
+    def fate(self) -> str | None:
+        """None where it is not decided."""
+        entry = self.store.head(self.fate_path)
+        return bytes(read_object(self.store, entry)).decode(errors="replace") if entry else None
+
+    def decide(self, fate: str) -> bool:
+        """Whether this is the fate of a shuffle in place: whoever comes first decides, for ever. Before old shards are
+        deleted, it is that they are; before new ones are, that no run will delete an old one."""
+        if self.fate() is None:
+            self.store.create(self.fate_path, fate.encode())
+        return self.fate() == fate
 
     @property
     def done_path(self) -> str:

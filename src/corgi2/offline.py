@@ -25,7 +25,7 @@ from corgi2.block import Arena
 from corgi2.digest import Digest
 from corgi2.errors import SourceError
 from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
-from corgi2.journal import Marker
+from corgi2.journal import CONSUMED, Journal, Marker
 from corgi2.mixer import Mixing
 from corgi2.planner import Job, commit_plan, new_shards, plan_shuffle
 from corgi2.progress import Bar, progress
@@ -33,7 +33,7 @@ from corgi2.recipe import Settings
 from corgi2.shard import BLOCK_BYTES, Scan, checksum_of
 from corgi2.sizes import parse_size, plural
 from corgi2.stage import Stage, next_stage
-from corgi2.stores import Options, Requests, Store, StoredShard, read_object
+from corgi2.stores import Options, Requests, StoredShard, read_object
 from corgi2.work import Made, Work
 
 _log = logging.getLogger("corgi2")
@@ -274,7 +274,7 @@ class _Pass:
         done = set(journal.marked(stage.number, len(stage.groups)))
         todo = [group for group in range(len(stage.groups)) if group not in done]
         known = {group: self._marker(group) for group in done} if stage.consumes else {}
-        consumed = _Consumed(stage, journal.store)
+        consumed = _Consumed(stage, journal, self.work.recipe.settings.in_place)
         consumed.catch_up(known)
         lengths = stage.index.column("length")
         sizes = {group: int(lengths[np.unique(stage.groups[group])].sum()) for group in todo}
@@ -330,8 +330,9 @@ class _Pass:
 class _Consumed:
     """Deletes shards that nobody will read again: all groups that use them have their marker."""
 
-    def __init__(self, stage: Stage, store: Store) -> None:
-        self._stage, self._store = stage, store
+    def __init__(self, stage: Stage, journal: Journal, in_place: bool) -> None:
+        self._stage, self._journal, self._store = stage, journal, journal.store
+        self._may_delete = not in_place
         shard = stage.index.column("shard")
         self._shards = [np.unique(shard[group]).tolist() for group in stage.groups] if stage.consumes else []
         self._users = Counter(number for shards in self._shards for number in shards)
@@ -339,7 +340,14 @@ class _Consumed:
     def by(self, group: int) -> None:
         if self._stage.consumes:
             for path in self._used_up(group):
-                self._store.delete(path)
+                self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        """Not before it is settled that nobody will discard the new shards."""
+        if not self._may_delete and not self._journal.decide(CONSUMED):
+            raise SourceError(f"{self._store.url}: the shuffle in place was discarded meanwhile; nothing was deleted")
+        self._may_delete = True
+        self._store.delete(path)
 
     def catch_up(self, groups: Iterable[int]) -> None:
         """Delete what earlier runs have consumed, and were stopped before they deleted it."""
@@ -349,7 +357,7 @@ class _Consumed:
         for group in groups:
             for path in self._used_up(group):
                 if path in there:
-                    self._store.delete(path)
+                    self._delete(path)
 
     def _used_up(self, group: int) -> Iterator[str]:
         for number in self._shards[group]:

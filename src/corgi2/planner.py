@@ -7,7 +7,7 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from corgi2.errors import ShardError, SourceError
 from corgi2.formats import format_of
 from corgi2.index import Index, decode_index, encode_index, with_replaced
-from corgi2.journal import Journal
+from corgi2.journal import DISCARDED, Journal
 from corgi2.memory import usable_memory
 from corgi2.outline import EMPTY, outline
 from corgi2.recipe import Recipe, Settings
@@ -27,6 +27,7 @@ from corgi2.stage import Stage, first_stage
 from corgi2.stores import Entry, Options, Store, open_store, read_object
 
 _GENERATION = re.compile(r"c\d+-$")
+_DISCARDED = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/fate")
 _FOREIGN_NAMES = ("index.json", "dataset_info.json", "state.json", "_metadata", "_common_metadata")
 _FOREIGN_SUFFIXES = (".idx", ".index", ".crc")
 
@@ -137,13 +138,12 @@ def plan_shuffle(
     target_options: Options | None = None,
     restart: bool = False,
 ) -> Job:
-    """The job that a shuffle would do. Nothing is written, but ``restart`` discards an unfinished target."""
+    """The job that a shuffle would do. Nothing is written, but ``restart`` discards an unfinished target, once it is
+    clear that the new one can begin; in place, as long as nothing was consumed."""
     if settings.in_place:
         if dst is not None:
             raise ValueError(f"--in-place has no target (got {os.fspath(dst)}); leave out one of the two")
-        if restart:
-            raise ValueError("--restart would lose what an unfinished --in-place has written; give the same command")
-        return _plan_in_place(src, settings, storage_options)
+        return _plan_in_place(src, settings, storage_options, restart)
     if dst is None:
         raise ValueError("name a folder to write to, or give --in-place")
     source = find_source(src, storage_options, "shuffle")
@@ -151,9 +151,11 @@ def plan_shuffle(
     _check_apart(source.store, target)
     journal, listing = Journal(target, 0), target.list()
     _check_runs(listing, target)
-    if restart:
-        _discard(journal, listing)
-        listing = target.list()
+    if restart and 0 in runs(entry.path for entry in listing):
+        ours = _discardable(journal, listing)
+        job = _new_job(source, target, settings, 0, _prefix(source), sum(entry.size for entry in listing))
+        _discard(journal, ours)
+        return job
     held = load_plan(journal)
     if held is None:
         _check_empty(journal, listing)
@@ -169,10 +171,13 @@ def plan_shuffle(
     return job
 
 
-def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Options | None) -> Job:
+def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Options | None, restart: bool) -> Job:
     store, patterns = look(src, options)
     listing = store.list()
     begun = {run: done for run, done in runs(entry.path for entry in listing).items() if not done}
+    if restart and begun and 0 not in begun:
+        _discard_in_place(Journal(store, max(begun)), listing)
+        listing, begun = store.list(), {}
     if 0 in begun:
         raise SourceError(f"{store.url}: a shuffle into this folder is not finished; give its command again first")
     if not begun:
@@ -185,16 +190,20 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
     if held is None:
         raise SourceError(f"{store.url}: the plan of a shuffle in place has just been deleted; give the command again")
     recipe, index = held
+    if Journal(store, generation).fate() == DISCARDED:
+        raise SourceError(f"{store.url}: a --restart of the shuffle in place was stopped there; give it again")
     recipe.check(store.url, settings, store.url, is_done=False)
     source = Source(store, tuple(index.entries), format_of(recipe.suffix), (), patterns)
     return _with_what_is_left(_resumed(recipe, index, source, store), listing)
 
 
-def _new_job(source: Source, target: Store, settings: Settings, generation: int, prefix: str) -> Job:
+def _new_job(
+    source: Source, target: Store, settings: Settings, generation: int, prefix: str, freed_bytes: int = 0
+) -> Job:
     recipe, first = foresee(source, settings, generation, prefix)
     job = Job(recipe, target, first.index, first, is_begun=False)
     target.check_writable()
-    _check_space(job)
+    _check_space(job, freed_bytes)
     return job
 
 
@@ -237,7 +246,8 @@ def _next_names(source: Source, listing: Iterable[Entry]) -> tuple[int, str]:
     """The next generation, and what its shards' paths begin with: a prefix that nothing has yet."""
     paths = [entry.path for entry in listing]
     prefix = _common([entry.path for entry in source.entries], source)
-    generation = max(runs(paths), default=0) + 1
+    discarded = [int(match[1]) for path in paths if (match := _DISCARDED.fullmatch(path))]
+    generation = max([*runs(paths), *discarded], default=0) + 1
     while any(path.startswith(f"{prefix}c{generation}-") for path in paths):
         generation += 1
     return generation, f"{prefix}c{generation}-"
@@ -317,9 +327,9 @@ def _foreign_indexes(source: Source) -> list[str]:
     ]
 
 
-def _check_space(job: Job) -> None:
+def _check_space(job: Job, freed_bytes: int) -> None:
     free = job.target.free_bytes()
-    if free is not None and job.needed_bytes > free:
+    if free is not None and job.needed_bytes > free + freed_bytes:
         raise SourceError(
             f"{job.target.url}: {format_size(free)} are free, {format_size(job.needed_bytes)} are needed; make room"
             + ("" if job.recipe.settings.in_place else ", name another disk, or shuffle with --in-place")
@@ -425,20 +435,48 @@ def commit_plan(job: Job) -> None:
         )
 
 
-def _discard(journal: Journal, listing: Iterable[Entry]) -> None:
-    """Delete what an unfinished shuffle wrote: markers first, so that it could go on wherever this is stopped, and the
-    plan nearly last."""
+def _discardable(journal: Journal, listing: Iterable[Entry]) -> list[str]:
+    """The files of an unfinished shuffle into a folder of its own; others are refused."""
     paths = [entry.path for entry in listing]
-    state, url = runs(paths), journal.store.url
-    if not state:
-        return
-    if state[0]:
+    url = journal.store.url
+    if runs(paths)[0]:
         raise SourceError(f"{url}: holds a finished shuffle, which --restart does not discard; delete it yourself")
-    ours = [path for path in paths if path.startswith(f"{journal.folder}/")]
-    recipe = _load_recipe(journal)
-    foreign = _foreign(recipe, paths)
+    foreign = _foreign(_load_recipe(journal), paths)
     if foreign:
         raise SourceError(f"{url}: {foreign[0]} was not written by the shuffle; move it away first")
+    return paths
+
+
+def _discard_in_place(journal: Journal, listing: Iterable[Entry]) -> None:
+    """As long as no group has its marker, all old shards are there. That they stay is settled before anything goes."""
+    paths = {entry.path for entry in listing}
+    if journal.fate() != DISCARDED:
+        _check_unconsumed(journal, paths)
+    ours = new_shards(_load_recipe(journal), paths)
+    kept = {journal.fate_path}  # so that a run that knows nothing of it yet meets no other of its generation
+    _discard(journal, sorted({*ours, *(path for path in paths if path.startswith(f"{journal.folder}/"))} - kept))
+
+
+def _check_unconsumed(journal: Journal, paths: Collection[str]) -> None:
+    url, other = journal.store.url, journal.other()
+    held = load_plan(journal)
+    if other:
+        raise SourceError(
+            f"{url}: another run is at work there ({other}); end it, and give the command again (if it is dead, delete "
+            f"{journal.lock_path} there first)"
+        )
+    is_marked = any(path.startswith(f"{journal.folder}/") and "/groups/" in path for path in paths)
+    is_whole = held is not None and all(entry.path in paths for entry in held[1].entries)
+    if is_marked or not is_whole or not journal.decide(DISCARDED):
+        raise SourceError(
+            f"{url}: --restart would lose what an unfinished --in-place has written; give the same command without it"
+        )
+
+
+def _discard(journal: Journal, paths: Sequence[str]) -> None:
+    """Delete what an unfinished shuffle wrote: markers first, so that it could go on wherever this is stopped, and the
+    plan nearly last."""
+    ours = [path for path in paths if path.startswith(f"{journal.folder}/")]
     markers = [path for path in ours if "/groups/" in path]
     last = [journal.plan_path, *(path for path in ours if path.startswith(journal.source_path("")))]
     for path in [*markers, *(path for path in paths if path not in {*markers, *last}), *last]:
