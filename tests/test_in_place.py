@@ -352,6 +352,26 @@ def test_a_restart_in_place_that_is_stopped_anywhere_loses_nothing(
     assert moment > 4
 
 
+def test_a_new_shard_that_is_gone_is_to_be_restored_because_what_it_was_made_of_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, copy = _source(tmp_path)
+    _until_marker(data, 2, monkeypatch, buffer_blocks=2)
+    lost = data / "data-c1-000000.jsonl"
+    held = lost.read_bytes()
+    lost.unlink()
+    words = _refusal(data, buffer_blocks=2)
+    assert f"{lost.name}: is gone; what it was made of was consumed: restore it from a backup" in words
+    marker = data / ".corgi2" / "c1" / "pass-1" / "groups" / "000000"
+    text = marker.read_text()
+    marker.write_text("{")
+    assert "restore it from a backup" in _refusal(data, buffer_blocks=2)
+    marker.write_text(text)
+    lost.write_bytes(held)
+    shuffle(data, in_place=True, buffer_blocks=2)
+    assert verify(copy, data).same
+
+
 def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(
     s3: S3, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -59,11 +59,11 @@ class Marker:
         return json.dumps(asdict(self), indent=1, default=bytes.hex).encode()
 
     @staticmethod
-    def decode(data: bytes | bytearray, name: str) -> "Marker":
+    def decode(data: bytes | bytearray, name: str, way_out: str = "delete it to make its group again") -> "Marker":
         try:
             return _marker(json.loads(data))
         except (ValueError, TypeError, KeyError) as error:
-            raise SourceError(f"{name}: the marker is damaged ({error}); delete it to make its group again") from error
+            raise SourceError(f"{name}: the marker is damaged ({error}); {way_out}") from error
 
 
 def _marker(fields: dict[str, Any]) -> Marker:
@@ -158,7 +158,11 @@ class Journal:
     def read_marker(self, number: int, group: int) -> Marker | None:
         path = self.marker_path(number, group)
         entry = self.store.head(path)
-        return Marker.decode(read_object(self.store, entry), f"{self.store.url}/{path}") if entry else None
+        if entry is None:
+            return None
+        is_consumed = self.generation or number > 1  # so that its group cannot be made again
+        way_out = "restore it from a backup" if is_consumed else "delete it to make its group again"
+        return Marker.decode(read_object(self.store, entry), f"{self.store.url}/{path}", way_out)
 
     def write_marker(self, number: int, marker: Marker, read_back: bool) -> None:
         """``read_back`` where something will be deleted because the marker is there."""

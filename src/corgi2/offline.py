@@ -377,10 +377,7 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
         entry = there.get(shard.path)
         if entry is None or entry.size != shard.size:
             wrong = "is gone" if entry is None else "is not the shard that was written"
-            raise SourceError(
-                f"{job.target.url}/{shard.path}: {wrong}; delete {job.journal.pass_folder(stage.number)}/groups there, "
-                "and give the command again to make it anew"
-            )
+            raise SourceError(f"{job.target.url}/{shard.path}: {wrong}; {_way_out(job)}")
     schema = job.index.shards.column("schema")[0].as_py()
     scans = [
         (there[shard.path], Scan(shard.blocks, schema, shard.checksum, (tuple(numbers),) * len(shard.blocks)))
@@ -393,6 +390,15 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
         job.target.delete(path)
     save_index(job.target, _beside_others(job, index))
     return index
+
+
+def _way_out(job: Job) -> str:
+    """From a shard that is not what its group's marker says. What was consumed cannot be read again."""
+    if job.recipe.settings.in_place:
+        return "what it was made of was consumed: restore it from a backup, and give the command again"
+    if job.recipe.settings.passes > 1:
+        return "restore it, or give --restart to discard what was written and begin anew"
+    return f"delete {job.journal.pass_folder(1)}/groups there, and give the command again to make it anew"
 
 
 def _sum(digests: Iterable[Digest]) -> dict[str, int]:
