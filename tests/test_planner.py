@@ -6,6 +6,7 @@ import os
 import shutil
 import tarfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import pytest
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.index import index_source, save_index
 from corgi2.offline import run_shuffle, shuffle
-from corgi2.planner import Job, plan_shuffle
-from corgi2.recipe import Settings
+from corgi2.planner import Job, commit_plan, plan_shuffle
+from corgi2.recipe import Recipe, Settings
 from corgi2.source import find_source
+from corgi2.stage import first_stage
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
 from tests.conftest import S3
@@ -142,6 +144,7 @@ def test_settings_that_make_no_sense_are_refused_with_their_values() -> None:
         ({"passes": 0}, "--passes must be at least 1 (got 0)"),
         ({"buffer_bytes": 0}, "--buffer must be at least 1 (got 0)"),
         ({"seed": -1}, "--seed must not be negative (got -1)"),
+        ({"seed": 1 << 64}, "--seed must be less than 2^64 (got 18446744073709551616)"),
         ({"passes": 9}, "--passes 9"),
         ({"shard_bytes": 5, "shard_records": 5}, "give one of them"),
     )
@@ -181,6 +184,54 @@ def test_skip_bad_draws_with_replacement_from_the_sound_blocks(seed: int, tmp_pa
     assert len(texts) == report.records
     assert not [text for text in texts if text.startswith("3 ")]
     assert verify(tmp_path / "out").same
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".jsonl.zst"])
+def test_skip_bad_with_nothing_but_bad_shards_is_an_error(suffix: str, passes: int, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"data-{number}{suffix}").write_bytes(b"junk" * 300)
+    for _ in range(2):
+        with pytest.raises(SourceError, match="no shard is sound .3 damaged, such as .*; nothing was left to shuffle"):
+            shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2, passes=passes, skip_bad=True)
+
+
+def test_a_link_is_no_way_into_the_source(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 4)
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    for src, dst in (("in", "link/out"), ("link", "in/out"), ("in", "link")):
+        with pytest.raises(SourceError, match="lies in the source"):
+            plan_shuffle(tmp_path / src, tmp_path / dst, Settings())
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_shards_are_numbered_without_a_gap_where_records_are_few_and_counted(suffix: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [1, 1, 9, 9])
+    source = find_source(tmp_path / "in")
+    save_index(source.store, index_source(source))
+    for options in ({}, {"shard_records": 1}, {"passes": 2}):
+        out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
+        shuffle(tmp_path / "in", out, buffer_blocks=1, **options)  # type: ignore[arg-type]
+        names = sorted(path.name for path in out.glob(f"*{suffix}"))
+        assert names == [f"data-{number:06d}{suffix}" for number in range(len(names))]
+        assert verify(tmp_path / "in", out).same
+
+
+def test_a_plan_that_knows_no_cap_goes_on_as_it_began(tmp_path: Path) -> None:
+    """The numbers of shards that other groups have written must not be given again."""
+    write_source(tmp_path / "in", ".parquet", [1, 1, 9, 9, 9, 9])
+    settings = Settings(shard_records=1, buffer_blocks=1)
+    new = plan_shuffle(tmp_path / "in", tmp_path / "out", settings)
+    recipe = replace(new.recipe, capped=False)
+    assert b"capped" not in recipe.encode()
+    assert Recipe.decode(recipe.encode(), "") == recipe
+    old = replace(new, recipe=recipe, first=first_stage(new.first.source, new.index, recipe))
+    assert old.first.shards > new.first.shards == 1
+    commit_plan(old)
+    shuffle(tmp_path / "in", tmp_path / "out", shard_records=1, buffer_blocks=1)
+    assert max(path.name for path in (tmp_path / "out").glob("*.parquet")) > "data-000006"
+    assert verify(tmp_path / "in", tmp_path / "out").same
 
 
 def _texts(path: Path) -> list[str]:

@@ -244,6 +244,11 @@ class _Run:
         self.groups += len(stage.groups)
         self.made += len(markers.made)
         self.skipped += [line for marker in found for line in marker.skipped]
+        if not any(marker.shards for marker in found):
+            raise SourceError(
+                f"{self.job.recipe.source}: no shard is sound ({len(self.skipped)} damaged, such as "
+                f"{self.skipped[0]}); nothing was left to shuffle"
+            )
         sums = {"input": _sum(marker.input for marker in found), "output": _sum(marker.output for marker in found)}
         self.sums.append({"groups": len(found), **sums})
         return found

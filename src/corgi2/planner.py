@@ -224,6 +224,7 @@ def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str
         growth=blocks.growth,
         blocks_sha256=hashlib.sha256(encode_index(blocks.index)).hexdigest(),
         skipped=blocks.skipped,
+        capped=True,
     )
     return recipe, first_stage(blocks.source, blocks.index, recipe)
 
@@ -254,11 +255,16 @@ def _next_names(source: Source, listing: Iterable[Entry]) -> tuple[int, str]:
 
 
 def _check_apart(source: Store, target: Store) -> None:
-    here, there = source.url.rstrip("/") + "/", target.url.rstrip("/") + "/"
+    here, there = _resolved(source), _resolved(target)
     if here.startswith(there) or there.startswith(here):
         raise SourceError(
             f"{target.url}: lies in the source {source.url}, or around it; name a folder of its own, or give --in-place"
         )
+
+
+def _resolved(store: Store) -> str:
+    """A folder under its true name: of this machine, it may be reached by several."""
+    return (store.url if "://" in store.url else os.path.realpath(store.url)).rstrip("/") + "/"
 
 
 def _check_empty(journal: Journal, listing: Iterable[Entry]) -> None:

@@ -36,6 +36,8 @@ class Settings:
                 raise ValueError(f"{_option(name)} must be at least 1 (got {value})")
         if self.seed < 0:
             raise ValueError(f"--seed must not be negative (got {self.seed})")
+        if self.seed >= 1 << 64:
+            raise ValueError(f"--seed must be less than 2^64 (got {self.seed})")
         if self.passes > _LARGEST_PASSES:
             raise ValueError(
                 f"--passes {self.passes}: two mix almost any data set; more than {_LARGEST_PASSES} never help"
@@ -72,6 +74,9 @@ class Recipe:
     skipped: tuple[str, ...] = field(default=())
     """The damage in shards that were left out when this was planned."""
     version: int = _VERSION
+    capped: bool = False
+    """Whether a group writes no more shards than the smallest has records, where that is known. Plans that were made
+    before this was so do not say it, and number their shards as they did."""
 
     @property
     def id(self) -> str:
@@ -79,7 +84,8 @@ class Recipe:
         return hashlib.sha256(self.encode()).hexdigest()[:16]
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), indent=2).encode()
+        values = {name: value for name, value in asdict(self).items() if name != "capped" or value}
+        return json.dumps(values, indent=2).encode()
 
     @staticmethod
     def decode(data: bytes | bytearray, name: str) -> "Recipe":

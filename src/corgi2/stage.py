@@ -21,6 +21,7 @@ from corgi2.source import Source
 from corgi2.stores import Entry, Store
 
 _SMALL_BLOCK_BYTES, _BLOCK_SHARE = 1_000_000, 64
+_NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
     decoding = _decoding_bytes(source, index)
     groups = _groups(number, index, recipe, lineage, decoding)
     is_last = number == recipe.settings.passes
-    shards, blocks = _counts(index, recipe, len(groups), source, is_last)
+    shards, blocks = _counts(index, recipe, groups, source, is_last)
     return Stage(
         number,
         source,
@@ -125,10 +126,10 @@ def _way_out(enough: int) -> str:
     return f"--buffer {-(-enough // 1_000_000)}MB would do"
 
 
-def _counts(index: Index, recipe: Recipe, groups: int, source: Source, is_last: bool) -> tuple[int, int]:
+def _counts(index: Index, recipe: Recipe, cut: Sequence[Indices], source: Source, is_last: bool) -> tuple[int, int]:
     """Shards a group, and blocks a shard: at least as many blocks as were read, of about `BLOCK_BYTES` at the most, and
     of no more than a 64th of the buffer, because some formats write whole blocks."""
-    settings = recipe.settings
+    settings, groups = recipe.settings, len(cut)
     largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, recipe.buffer_bytes // _BLOCK_SHARE))
     same, small = index.blocks.num_rows / groups, index.footprint / (groups * largest)
     if not is_last:
@@ -138,8 +139,16 @@ def _counts(index: Index, recipe: Recipe, groups: int, source: Source, is_last: 
         total = index.records / settings.shard_records
     elif settings.shard_bytes is not None:
         total = index.bytes * (recipe.growth if recipe.settings.passes == 1 else 1) / settings.shard_bytes
-    shards = max(1, round(total / groups))
+    shards = max(1, min(round(total / groups), _fewest_records(index, recipe, cut)))
     if not source.format.has_ranges:
         return shards, 1
     kept = 0 if settings.shard_records or settings.shard_bytes else round(same / shards)
     return shards, max(1, kept, -int(-small / shards // 1))
+
+
+def _fewest_records(index: Index, recipe: Recipe, groups: Sequence[Indices]) -> int:
+    """Of a group, where it is known: of more shards than that some would not be written, and their numbers missing."""
+    if not (recipe.capped and index.is_counted):
+        return _NO_LIMIT
+    records = index.column("records")
+    return min(int(records[group].sum()) for group in groups)
