@@ -191,6 +191,21 @@ def test_what_lies_between_two_passes_is_mixed_again_even_where_it_did_not_fit_t
     assert verify(tmp_path / "out").same
 
 
+@pytest.mark.parametrize("in_place", [False, True], ids=["copying", "in place"])
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".jsonl", ".jsonl.zst"])
+def test_a_block_that_takes_a_little_more_than_the_buffer_is_read_in_every_pass(
+    suffix: str, in_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", suffix, [200] * 4)
+    write_source(tmp_path / "out", suffix, [200] * (4 if in_place else 0))
+    index = index_source(find_source(tmp_path / "in"))
+    options: dict[str, Any] = {"passes": 2, "buffer": int(index.column("footprint").max() * 0.96), "buffer_blocks": 1}
+    places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
+    _underestimated(monkeypatch)
+    shuffle(*places, in_place=in_place, **options)
+    assert verify(tmp_path / "in", tmp_path / "out").same
+
+
 def test_another_shard_size_is_about_what_was_asked_for(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".tar", [50] * 12)
     total = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())

@@ -99,10 +99,13 @@ def _decoding_bytes(source: Source, index: Index) -> int:
 
 
 def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, decoding: int) -> list[Indices]:
-    """Each takes the buffer, less what decoding takes; or one block alone, where that is more."""
+    """Each takes the buffer, less what decoding takes; or one block alone, where that is more. In a later pass, a block
+    may take a little more than the buffer, as it did when it was written: what it was made of is perhaps gone."""
     settings = recipe.settings
     footprints, most = index.column("footprint"), settings.buffer_blocks
-    capacity = min(recipe.buffer_bytes, max(int(footprints.max()), recipe.buffer_bytes - decoding))
+    largest = int(footprints.max())
+    limit = recipe.buffer_bytes if lineage is None else max(recipe.buffer_bytes, largest)
+    capacity = min(limit, max(largest, recipe.buffer_bytes - decoding))
     key = (settings.seed, number, GROUPS)
     try:
         if settings.with_replacement:
@@ -112,7 +115,7 @@ def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, 
         else:
             groups = cut_evenly(footprints, lineage, capacity, key, most)
     except ValueError as error:
-        raise SourceError(f"{recipe.source}: {error}; {_way_out(int(footprints.max()))}") from error
+        raise SourceError(f"{recipe.source}: {error}; {_way_out(largest)}") from error
     if most is not None and number == 1 and len(groups) > -(-len(footprints) // most):
         enough = int(np.sort(footprints)[-most:].sum())
         raise SourceError(
