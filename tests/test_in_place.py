@@ -372,6 +372,27 @@ def test_a_new_shard_that_is_gone_is_to_be_restored_because_what_it_was_made_of_
     assert verify(copy, data).same
 
 
+def test_a_shard_that_comes_back_after_a_later_generation_has_consumed_it_is_refused(tmp_path: Path) -> None:
+    """As a run writes it that slept meanwhile. A new shard that is named like the first ones is welcome."""
+    data, copy = _source(tmp_path)
+    shuffle(data, in_place=True, buffer_blocks=2)
+    late = data / "data-c1-000000.jsonl"
+    held = late.read_bytes()
+    shuffle(data, in_place=True, buffer_blocks=2)
+    late.write_bytes(held)
+    before = content(data)
+    assert f"{late.name}: its records were shuffled in place again" in _refusal(data, buffer_blocks=2)
+    assert content(data) == before
+    late.unlink()
+    for folder in (data, copy):
+        (folder / "data-0000.jsonl").write_text('{"t": "new"}\n')
+    (tmp_path / "old").mkdir()
+    write_source(tmp_path / "old" / "in", ".jsonl", [20])
+    shutil.copy(tmp_path / "old" / "in" / "data-0000.jsonl", copy / "data-9999.jsonl")
+    shuffle(data, in_place=True, buffer_blocks=2)
+    assert verify(copy, data).same
+
+
 def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(
     s3: S3, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

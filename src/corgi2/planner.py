@@ -184,6 +184,7 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
         source = find_source(src, options, "shuffle")
         generation, prefix = _next_names(source, listing)
         _check_in_place(source, prefix)
+        _check_not_back(store, [entry.path for entry in listing])
         return _new_job(source, store, settings, generation, prefix)
     (generation,) = begun
     held = load_plan(Journal(store, generation))
@@ -319,6 +320,28 @@ def _check_in_place(source: Source, prefix: str) -> None:
             f"{source.url}/{stale[0]}: looks like an index of the shards, which would go stale (files of the kind: "
             f"{len(stale)}); move it away, or shuffle into another folder"
         )
+
+
+def _check_not_back(store: Store, paths: Sequence[str]) -> None:
+    """A run that was held up while another finished, and a third shuffled its new shards again, writes some of these
+    once more when it wakes up: their records would be there twice."""
+    done = [run for run, is_done in runs(paths).items() if run and is_done]
+    plans = [plan for run in done if len(done) > 1 and (plan := _old_plan(Journal(store, run)))]
+    written = {path for recipe, _ in plans for path in new_shards(recipe, paths)}
+    back = sorted(written & {entry.path for _, index in plans for entry in index.entries})
+    if back:
+        raise SourceError(
+            f"{store.url}/{back[0]}: its records were shuffled in place again, into newer shards, and it is back "
+            f"(shards of the kind: {len(back)}); delete it, or move it away"
+        )
+
+
+def _old_plan(journal: Journal) -> tuple[Recipe, Index] | None:
+    """None where it cannot be read: nothing but a check rests on it."""
+    try:
+        return load_plan(journal)
+    except SourceError:
+        return None
 
 
 def _foreign_indexes(source: Source) -> list[str]:
