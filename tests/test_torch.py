@@ -1,8 +1,10 @@
 """For PyTorch: what the loader promises, through real DataLoaders, workers, process groups and killed trainings."""
 
 import copy
+import gc
 import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import signal
@@ -18,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from corgi2.errors import SourceError
@@ -162,6 +164,146 @@ def test_epochs_advance_when_the_number_of_workers_changes(source: Path) -> None
     dataset = _dataset(source)
     for epoch, workers in enumerate([2, 3, 0, 2]):
         assert [_read(loader_of(dataset, workers))] == _epochs(source, workers, [epoch])
+
+
+class _Late(CorgiDataset):
+    """Its second worker takes its time to begin, and with ``all_late`` every one does."""
+
+    all_late = False
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        if info is not None and (self.all_late or info.id == 1):
+            time.sleep(0.3)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(
+    ("workers", "method", "persistent"),
+    [
+        (2, "fork", False),
+        (2, "fork", True),
+        (3, "fork", True),
+        pytest.param(2, "spawn", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_begins_late_is_in_the_epoch_of_all_others(
+    workers: int, method: str, persistent: bool, source: Path
+) -> None:
+    dataset = _Late(source, buffer_blocks=2, batch_size=5)
+    loader = loader_of(dataset, workers, method, persistent_workers=persistent)
+    expected = _epochs(source, workers, [0, 1])
+    assert _first(loader, 1) == expected[0][:1]
+    dataset.set_epoch(0)
+    assert [_read(loader), _read(loader)] == expected
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_an_iteration_that_was_asked_for_keeps_its_epoch_whatever_is_set_before_it_begins(
+    method: str, source: Path
+) -> None:
+    dataset = _Late(source, buffer_blocks=2, batch_size=5)
+    dataset.all_late = True
+    loader = loader_of(dataset, 2, method)
+    batches = iter(loader)
+    dataset.set_epoch(7)
+    assert [_read(batches), _read(loader)] == _epochs(source, 2, [0, 7])
+
+
+def _end_second(worker: int) -> None:
+    if worker == 1:
+        os._exit(0)
+
+
+@pytest.mark.parametrize("seeds", [[0, 1, 2], [0, 0, 0]], ids=["other seeds", "the same seed"])
+def test_a_worker_that_ends_before_it_begins_leaves_the_others_in_step(seeds: list[int], source: Path) -> None:
+    dataset = _dataset(source)
+    expected = _epochs(source, 2, [0, 1, 2])
+    torch.manual_seed(seeds[0])
+    assert _first(loader_of(dataset, 2, worker_init_fn=_end_second), 1) == expected[0][:1]
+    late = copy.copy(dataset)
+    late.__class__ = _Late
+    for seed, epoch in zip(seeds[1:], expected[1:], strict=True):
+        torch.manual_seed(seed)
+        assert _read(loader_of(late, 2)) == epoch
+
+
+@pytest.mark.parametrize(
+    ("workers", "method", "persistent"),
+    [
+        (0, None, False),
+        (2, "fork", False),
+        (3, "fork", False),
+        (2, "fork", True),
+        pytest.param(2, "spawn", False, marks=pytest.mark.slow),
+    ],
+)
+def test_epochs_advance_though_every_one_sets_the_same_seed(
+    workers: int, method: str | None, persistent: bool, source: Path
+) -> None:
+    loader = loader_of(_dataset(source), workers, method, persistent_workers=persistent)
+    for epoch in _epochs(source, workers, [0, 1] if method == "spawn" else [0, 1, 2]):
+        torch.manual_seed(0)
+        assert _read(loader) == epoch
+
+
+def test_epochs_advance_under_one_seed_where_torch_hides_its_pipes(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corgi2.torch._pipe", lambda: 0)
+    dataset = _dataset(source)
+    for epoch in _epochs(source, 2, [0, 1, 2]):
+        torch.manual_seed(0)
+        assert _read(loader_of(dataset, 2)) == epoch
+
+
+def _delay_second(worker: int) -> None:
+    time.sleep(0.5 * worker)
+
+
+@pytest.mark.parametrize("same_seed", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_loaders_that_take_turns_give_an_epoch_each(workers: int, same_seed: bool, source: Path) -> None:
+    dataset, iterators = _dataset(source), []
+    for delay in (_delay_second, None):
+        if same_seed:
+            torch.manual_seed(0)
+        iterators.append(iter(loader_of(dataset, workers, worker_init_fn=delay)))
+    pairs = list(zip(*iterators, strict=True))
+    got = [_read(pair[number] for pair in pairs) for number in range(2)]
+    assert sorted(got) == sorted(_epochs(source, workers, [0, 1]))
+
+
+def _put_epochs(dataset: CorgiDataset, workers: int, results: Any) -> None:
+    results.put([_read(loader_of(dataset, workers)) for _ in range(2)])
+
+
+@pytest.mark.parametrize(
+    ("workers", "method"), [(0, "fork"), (2, "fork"), pytest.param(0, "spawn", marks=pytest.mark.slow)]
+)
+def test_processes_that_are_handed_one_data_set_count_each_for_itself(workers: int, method: str, source: Path) -> None:
+    """As ranks are."""
+    context: Any = multiprocessing.get_context(method)
+    dataset = _dataset(source)
+    dataset.set_epoch(3)
+    results = context.SimpleQueue()
+    processes = [context.Process(target=_put_epochs, args=(dataset, workers, results)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    expected = _epochs(source, workers, [3, 4])
+    assert [results.get() for _ in processes] == [expected, expected]
+    for process in processes:
+        process.join()
+    assert [_read(loader_of(dataset, workers)) for _ in range(2)] == expected
+
+
+def test_a_data_set_that_goes_leaves_no_file_open(source: Path) -> None:
+    def read_a_copy() -> int:
+        _read(loader_of(copy.deepcopy(_dataset(source)), 2))
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    assert read_a_copy() == read_a_copy()
 
 
 def _pickled(dataset: CorgiDataset) -> Any:
