@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -436,6 +436,32 @@ def test_a_stateful_data_loader_goes_on_with_the_next_epoch_after_a_whole_one(
     fresh = stateful()
     fresh.load_state_dict(loader.state_dict())
     assert [_read(fresh), _read(fresh)] == expected[2:]
+
+
+class _SlowToLoad(CorgiDataset):
+    """Its first worker begins when the others have loaded their states, and begun."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        info = get_worker_info()
+        if info is not None and info.id == 0:
+            time.sleep(0.3)
+
+
+def test_with_repeat_every_worker_goes_on_in_the_epoch_that_it_is_in(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [3, 3, 3, 3])
+
+    def stateful() -> Any:
+        dataset = _SlowToLoad(tmp_path / "in", buffer_blocks=1, batch_size=4, repeat=True, seed=1)
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=2)
+
+    whole = _first(stateful(), 15)
+    for cut in range(1, 9):
+        before = stateful()
+        assert _first(before, cut) == whole[:cut]
+        fresh = stateful()
+        fresh.load_state_dict(before.state_dict())
+        assert _first(fresh, 6) == whole[cut : cut + 6]
 
 
 def test_the_states_that_workers_give_a_stateful_data_loader_are_plain(source: Path) -> None:
