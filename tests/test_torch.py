@@ -532,6 +532,14 @@ def test_state_after_without_workers_is_the_state(source: Path) -> None:
     assert dataset.state_after(batches=4, num_workers=0) == dataset.state_dict()
 
 
+def test_state_after_batches_of_the_data_loader_needs_their_size(source: Path) -> None:
+    dataset = _dataset(source, batch_size=None)
+    with pytest.raises(ValueError, match=r"state_after\(batches, num_workers, batch_size=\.\.\.\)"):
+        dataset.state_after(5, num_workers=2)
+    (share,) = dataset.state_after(5, num_workers=2, batch_size=1)["shares"]
+    assert share[-2:] == [5, 1]
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_state_is_loaded_again_in_the_same_process(persistent: bool, source: Path) -> None:
     dataset = _dataset(source)

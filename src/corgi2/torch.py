@@ -119,11 +119,16 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
     def state_after(self, batches: int, num_workers: int, batch_size: int | None = None) -> dict[str, Any]:
         """The state when a plain DataLoader has given so many batches since its iteration began.
 
-        ``batch_size`` is the DataLoader's own, where it batches samples.
+        ``batch_size`` is the DataLoader's own, where it batches samples; this data set cannot know it.
         """
         workers = max(1, num_workers)
         start = self._place(self._log.course(_owner()).latest)
-        turn = self._feed.batch_size or batch_size or 1
+        turn = self._feed.batch_size or batch_size
+        if not turn:
+            raise ValueError(
+                "the DataLoader batches the samples, and its batch size is not known here; give it: "
+                "state_after(batches, num_workers, batch_size=...), 1 where it does not batch them"
+            )
         return self._feed.state(self._feed.place_after(start, batches, turn, workers), workers)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
