@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -768,6 +768,41 @@ def test_a_wrapper_that_would_shard_again_is_refused(workers: int, source: Path)
         IterableDatasetShard(_dataset(source, rank=0, world_size=1)), batch_size=None, num_workers=workers
     )
     assert _read(once)
+
+
+class DataLoaderDispatcher:
+    """As accelerate has one, which is its default: rank 0 reads, and shares out what it reads."""
+
+    def __init__(self, loader: "DataLoader[Any]", epoch: int | None = None) -> None:
+        self.loader, self.epoch = loader, epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.epoch is not None:
+            cast(Any, self.loader.dataset).set_epoch(self.epoch)
+        yield from self.loader
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork"), SPAWNED])
+def test_a_wrapper_that_would_share_out_one_ranks_part_is_refused(
+    workers: int, method: str | None, world_size: int, source: Path
+) -> None:
+    dataset = _dataset(source, rank=0, world_size=world_size)
+    dispatcher = DataLoaderDispatcher(loader_of(dataset, workers, method))
+    if world_size == 1:
+        assert sorted(_flat(_read(dispatcher))) == EVERY
+    else:
+        _refused(dispatcher, RuntimeError, "DataLoaderDispatcher would share out rank 0's part")
+        for _ in dispatcher.loader:
+            assert len(_read(loader_of(dataset, 0))) == 6
+            break
+
+
+def test_a_wrapper_that_sets_the_epoch_is_refused_before_a_rank_waits(source: Path) -> None:
+    dispatcher = DataLoaderDispatcher(loader_of(_dataset(source, rank=1, world_size=2), 0), epoch=0)
+    with pytest.raises(RuntimeError, match="DataLoaderDispatcher") as refusal:
+        next(iter(dispatcher))
+    assert refusal.traceback[-2].name == "set_epoch"
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])

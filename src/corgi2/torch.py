@@ -29,8 +29,11 @@ _RECENT = 64
 """Iterations that a late worker may still belong to."""
 _ANYBODY = 0
 """No process has this number."""
-_SHARDERS = ("IterableDatasetShard",)
-"""Wrappers that give each rank a part of what all ranks read."""
+_SHARDERS = {
+    "IterableDatasetShard": "would shard this data set a second time, and each rank would see a part of its part",
+    "DataLoaderDispatcher": "would share out rank 0's part of this data set, and the other ranks' would be lost",
+}
+"""Wrappers, of Accelerate, that give each rank a part of what every rank reads, or rank 0."""
 
 
 class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
@@ -69,6 +72,7 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         self._cursor: Cursor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        self._check_sharding()
         self._feed.settle()
         return self.__dict__ | {"_cursor": None}
 
@@ -103,6 +107,7 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
 
     def set_epoch(self, epoch: int) -> None:
         """The loader's next iteration gives this epoch, from its beginning, or from where a state was loaded in it."""
+        self._check_sharding()  # which a wrapper calls on every rank, before the others wait for rank 0
         self._sets = self._log.add(_Event(_SET, _owner(), epoch)).sets
 
     def state_dict(self) -> dict[str, Any]:
@@ -141,7 +146,10 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         self._loads = self._log.add(_Event(_LOAD, _owner(), place.epoch)).loads
 
     def _check_sharding(self) -> None:
-        """Refuse a wrapper that would throw away what this data set has left to other ranks."""
+        """Refuse a wrapper that would throw away what this data set has left to other ranks.
+
+        It is on the stack where it asks for an iteration: here, in a forked worker, too, and where one is spawned.
+        """
         if self._feed.world_size == 1:
             return
         frame: FrameType | None = sys._getframe(1)
@@ -149,8 +157,8 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
             name = type(frame.f_locals.get("self")).__name__
             if name in _SHARDERS:
                 raise RuntimeError(
-                    f"{name} would shard this data set a second time, and each rank would see a part of its part; keep "
-                    "the loader out of accelerator.prepare(), or give rank=0, world_size=1 to leave sharding to it"
+                    f"{name} {_SHARDERS[name]}; keep the loader out of accelerator.prepare(), or give rank=0, "
+                    "world_size=1 to leave sharding to it"
                 )
             frame = frame.f_back
 
