@@ -210,6 +210,18 @@ def test_an_iteration_that_was_asked_for_keeps_its_epoch_whatever_is_set_before_
     assert [_read(batches), _read(loader)] == _epochs(source, 2, [0, 7])
 
 
+def _set_epoch_in_worker(worker: int) -> None:
+    time.sleep(0.2 * worker)
+    info: Any = get_worker_info()
+    info.dataset.set_epoch(5)
+
+
+def test_an_epoch_that_every_worker_sets_for_itself_is_that_of_one_iteration(source: Path) -> None:
+    dataset = _dataset(source)
+    got = [_read(loader_of(dataset, 2, worker_init_fn=init)) for init in (_set_epoch_in_worker, None)]
+    assert got == _epochs(source, 2, [5, 6])
+
+
 def _end_second(worker: int) -> None:
     if worker == 1:
         os._exit(0)

@@ -91,15 +91,18 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
 
     def _begin(self, epoch: int) -> "_Iteration":
         """Tell all others that this worker begins; the first one of an iteration decides its epoch for all."""
+        event = self._event(_BEGIN, epoch)
+        self._begun = event.process, event.turn + 1
+        return self._log.add(event).iteration_of(event)
+
+    def _event(self, kind: int, epoch: int) -> "_Event":
+        """Of this process's next iteration."""
         info, process = get_worker_info(), os.getpid()
         if info is None:
-            event = _Event(_BEGIN, _owner(), epoch, token=uuid.uuid4().int >> 65, process=process)
-        else:
-            turn = self._begun[1] if self._begun[0] == process else 0
-            self._begun = process, turn + 1
-            known = -1 if turn else self._sets
-            event = _Event(_BEGIN, _owner(), epoch, 0, _token(), turn, info.id, info.num_workers, process, known)
-        return self._log.add(event).iteration_of(event)
+            return _Event(kind, _owner(), epoch, token=uuid.uuid4().int >> 65, process=process)
+        turn = self._begun[1] if self._begun[0] == process else 0
+        known = -1 if turn else self._sets
+        return _Event(kind, _owner(), epoch, 0, _token(), turn, info.id, info.num_workers, process, known)
 
     def _place(self, iteration: "_Iteration") -> Place:
         """Where it begins."""
@@ -108,7 +111,8 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
     def set_epoch(self, epoch: int) -> None:
         """The loader's next iteration gives this epoch, from its beginning, or from where a state was loaded in it."""
         self._check_sharding()  # which a wrapper calls on every rank, before the others wait for rank 0
-        self._sets = self._log.add(_Event(_SET, _owner(), epoch)).sets
+        course = self._log.add(self._event(_SET, epoch))
+        self._sets = course.sets if get_worker_info() is None else -1  # workers set it one after another
 
     def state_dict(self) -> dict[str, Any]:
         """Where this reader is: exact without workers, and in each worker of a StatefulDataLoader."""
@@ -235,6 +239,8 @@ class _Course(NamedTuple):
 
     def after(self, event: _Event) -> "_Course":
         if event.kind == _SET:
+            if self._find(event) is not None:
+                return self  # by a worker that comes later than others: it is the same iteration's
             sets = self.sets + 1
             return self._replace(sets=sets, pending=(*self.pending, (sets, event.epoch)), changed=True)
         if event.kind == _LOAD:
