@@ -6,7 +6,6 @@ import os
 import shutil
 import tarfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ import pytest
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.index import index_source, save_index
 from corgi2.offline import run_shuffle, shuffle
-from corgi2.planner import Job, commit_plan, plan_shuffle
-from corgi2.recipe import Recipe, Settings
+from corgi2.planner import Job, plan_shuffle
+from corgi2.recipe import Settings
 from corgi2.source import find_source
-from corgi2.stage import first_stage
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
 from tests.conftest import S3
@@ -216,22 +214,6 @@ def test_shards_are_numbered_without_a_gap_where_records_are_few_and_counted(suf
         names = sorted(path.name for path in out.glob(f"*{suffix}"))
         assert names == [f"data-{number:06d}{suffix}" for number in range(len(names))]
         assert verify(tmp_path / "in", out).same
-
-
-def test_a_plan_that_knows_no_cap_goes_on_as_it_began(tmp_path: Path) -> None:
-    """The numbers of shards that other groups have written must not be given again."""
-    write_source(tmp_path / "in", ".parquet", [1, 1, 9, 9, 9, 9])
-    settings = Settings(shard_records=1, buffer_blocks=1)
-    new = plan_shuffle(tmp_path / "in", tmp_path / "out", settings)
-    recipe = replace(new.recipe, capped=False)
-    assert b"capped" not in recipe.encode()
-    assert Recipe.decode(recipe.encode(), "") == recipe
-    old = replace(new, recipe=recipe, first=first_stage(new.first.source, new.index, recipe))
-    assert old.first.shards > new.first.shards == 1
-    commit_plan(old)
-    shuffle(tmp_path / "in", tmp_path / "out", shard_records=1, buffer_blocks=1)
-    assert max(path.name for path in (tmp_path / "out").glob("*.parquet")) > "data-000006"
-    assert verify(tmp_path / "in", tmp_path / "out").same
 
 
 def _texts(path: Path) -> list[str]:

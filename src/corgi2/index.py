@@ -331,15 +331,15 @@ def with_replaced(index: Index, entries: Sequence[Entry]) -> Index:
     """The index of whole shards, of which some were replaced by others; how many records these hold is not known."""
     changed = np.array([old != new for old, new in zip(index.entries, entries, strict=True)])[index.column("shard")]
     sizes = np.array([entry.size for entry in entries], np.int64)[index.column("shard")]
-    blocks = _with_column(index.blocks, "length", np.where(changed, sizes, index.column("length")))
-    blocks = _with_column(blocks, "records", np.where(changed, 0, index.column("records")))
+    blocks = _with_column(index.blocks, "length", np.where(changed, sizes, index.column("length")).tolist())
+    blocks = _with_column(blocks, "records", np.where(changed, 0, index.column("records")).tolist())
     return replace(with_entries(index, entries), blocks=blocks)
 
 
-def _with_column(table: pa.Table, name: str, values: Sequence[object] | npt.NDArray[np.int64]) -> pa.Table:
+def _with_column(table: pa.Table, name: str, values: Sequence[object]) -> pa.Table:
     place = table.schema.get_field_index(name)
     field = table.schema.field(place)
-    return table.set_column(place, field, pa.array(values, field.type))
+    return table.set_column(place, field, value_table([values], pa.schema([field])).column(0))
 
 
 def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:

@@ -225,7 +225,6 @@ def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str
         growth=blocks.growth,
         blocks_sha256=hashlib.sha256(encode_index(blocks.index)).hexdigest(),
         skipped=blocks.skipped,
-        capped=True,
     )
     return recipe, first_stage(blocks.source, blocks.index, recipe)
 

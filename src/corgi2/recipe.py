@@ -74,9 +74,6 @@ class Recipe:
     skipped: tuple[str, ...] = field(default=())
     """The damage in shards that were left out when this was planned."""
     version: int = _VERSION
-    capped: bool = False
-    """Whether a group writes no more shards than the smallest has records, where that is known. Plans that were made
-    before this was so do not say it, and number their shards as they did."""
 
     @property
     def id(self) -> str:
@@ -84,8 +81,7 @@ class Recipe:
         return hashlib.sha256(self.encode()).hexdigest()[:16]
 
     def encode(self) -> bytes:
-        values = {name: value for name, value in asdict(self).items() if name != "capped" or value}
-        return json.dumps(values, indent=2).encode()
+        return json.dumps(asdict(self), indent=2).encode()
 
     @staticmethod
     def decode(data: bytes | bytearray, name: str) -> "Recipe":

@@ -142,16 +142,16 @@ def _counts(index: Index, recipe: Recipe, cut: Sequence[Indices], source: Source
         total = index.records / settings.shard_records
     elif settings.shard_bytes is not None:
         total = index.bytes * (recipe.growth if recipe.settings.passes == 1 else 1) / settings.shard_bytes
-    shards = max(1, min(round(total / groups), _fewest_records(index, recipe, cut)))
+    shards = max(1, min(round(total / groups), _fewest_records(index, cut)))
     if not source.format.has_ranges:
         return shards, 1
     kept = 0 if settings.shard_records or settings.shard_bytes else round(same / shards)
     return shards, max(1, kept, -int(-small / shards // 1))
 
 
-def _fewest_records(index: Index, recipe: Recipe, groups: Sequence[Indices]) -> int:
+def _fewest_records(index: Index, groups: Sequence[Indices]) -> int:
     """Of a group, where it is known: of more shards than that some would not be written, and their numbers missing."""
-    if not (recipe.capped and index.is_counted):
+    if not index.is_counted:
         return _NO_LIMIT
     records = index.column("records")
     return min(int(records[group].sum()) for group in groups)
