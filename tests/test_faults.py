@@ -21,9 +21,10 @@ from typing import Any
 import pytest
 
 from corgi2.errors import Corgi2Error, SourceError, StoreError
+from corgi2.job import commit_plan
 from corgi2.journal import Journal
 from corgi2.offline import shuffle
-from corgi2.planner import commit_plan, plan_shuffle
+from corgi2.planner import plan_shuffle
 from corgi2.process import HOST
 from corgi2.recipe import Settings
 from corgi2.stores.local import LocalStore

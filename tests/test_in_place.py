@@ -10,9 +10,10 @@ import pytest
 
 from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
 from corgi2.index import open_index
+from corgi2.job import commit_plan
 from corgi2.journal import Journal
 from corgi2.offline import run_shuffle, shuffle
-from corgi2.planner import commit_plan, plan_shuffle
+from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore

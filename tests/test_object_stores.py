@@ -15,7 +15,8 @@ import pytest
 
 import corgi2
 from corgi2.errors import Corgi2Error, SourceError
-from corgi2.planner import commit_plan, plan_shuffle
+from corgi2.job import commit_plan
+from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
 from corgi2.stores import Store, open_store
 from tests.conftest import S3, SECRET

@@ -16,8 +16,9 @@ import pytest
 
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.index import index_source, save_index
+from corgi2.job import Job
 from corgi2.offline import run_shuffle, shuffle
-from corgi2.planner import Job, plan_shuffle
+from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
 from corgi2.source import find_source
 from corgi2.stores.local import LocalStore

@@ -25,11 +25,13 @@ from corgi2.block import Arena
 from corgi2.digest import Digest
 from corgi2.errors import SourceError
 from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
+from corgi2.job import Job, commit_plan
 from corgi2.journal import CONSUMED, Journal, Marker
 from corgi2.mixer import Mixing
-from corgi2.planner import Job, commit_plan, new_shards, plan_shuffle
+from corgi2.planner import plan_shuffle
 from corgi2.progress import Bar, progress
 from corgi2.recipe import Settings
+from corgi2.remains import new_shards
 from corgi2.shard import BLOCK_BYTES, Scan, checksum_of
 from corgi2.sizes import parse_size, plural
 from corgi2.stage import Stage, next_stage

@@ -18,10 +18,11 @@ from corgi2.deal import window_of
 from corgi2.errors import Corgi2Error
 from corgi2.forecast import SAMPLE_BLOCKS, spread
 from corgi2.index import Index
+from corgi2.job import load_plan
 from corgi2.journal import Journal
 from corgi2.measure import Measurement, measure_blocks
 from corgi2.methods import Offline, Shape
-from corgi2.planner import foresee, load_plan
+from corgi2.planner import foresee
 from corgi2.recipe import Settings
 from corgi2.source import Source, find_source, runs
 from corgi2.stage import Stage, first_stage
