@@ -396,3 +396,13 @@ def test_ways_out_are_ways_out(tmp_path: Path) -> None:
     (tmp_path / "in" / "data-0000.jsonl").touch()
     with pytest.raises(SourceError, match="keep it, or delete its folder"):
         plan_shuffle(tmp_path / "in", tmp_path / "out", Settings())
+
+
+def test_a_damaged_first_shard_is_left_out_as_any_other(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".parquet", [20] * 5)
+    (tmp_path / "in" / "data-0000.parquet").write_bytes(b"junk" * 300)
+    report = shuffle(tmp_path / "in", tmp_path / "out", skip_bad=True)
+    assert report.records == 80
+    assert "data-0000.parquet" in report.skipped[0]
+    with pytest.raises(ShardError, match=r"data-0000\.parquet"):
+        shuffle(tmp_path / "in", tmp_path / "other")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from corgi2.errors import SourceError
+from corgi2.errors import ShardError, SourceError
 from corgi2.formats import format_of
 from corgi2.index import Index, encode_index
 from corgi2.job import START_ANEW, Job, load_plan
@@ -119,7 +119,7 @@ def _new_job(
 def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Recipe, Stage]:
     """What a shuffle would do, and its first pass; no target is needed to know."""
     buffer_bytes = settings.buffer_bytes or usable_memory() // 2
-    profile = source.format.profile(source.shard(0))
+    profile = _profile(source, settings.skip_bad)
     blocks = outline(source, settings, buffer_bytes, profile)
     recipe = Recipe(
         source=source.url,
@@ -135,6 +135,17 @@ def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str
         skipped=blocks.skipped,
     )
     return recipe, first_stage(blocks.source, blocks.index, recipe)
+
+
+def _profile(source: Source, skip_bad: bool) -> str:
+    """Of the first shard; where damaged ones may be left out, of the first that is sound."""
+    for number in range(len(source.entries)):
+        try:
+            return source.format.profile(source.shard(number))
+        except ShardError:
+            if not skip_bad or number == len(source.entries) - 1:
+                raise
+    raise ValueError(f"{source.url}: no shards")
 
 
 def _resumed(recipe: Recipe, index: Index, source: Source, target: Store) -> Job:
