@@ -13,7 +13,7 @@ import pyarrow as pa
 from corgi2.arrays import number_array
 from corgi2.block import Group, Indices, gather
 from corgi2.errors import ShardError
-from corgi2.index import Index
+from corgi2.index import Index, with_column
 from corgi2.memory import release_unused
 from corgi2.plan import permutation
 from corgi2.source import Source
@@ -66,17 +66,12 @@ def forecast(
         return Forecast(index, 1.0)
     footprints[unsure] = np.ceil(footprints[unsure] * (measured / max(1, estimated))).astype(np.int64)
     growth = _encoded(source, parts, profile or "") / (stored / records) if parts else 1.0
-    return Forecast(replace(index, blocks=_with_footprints(index, footprints)), growth)
+    return Forecast(replace(index, blocks=with_column(index.blocks, "footprint", number_array(footprints))), growth)
 
 
 def spread(count: int, most: int) -> Indices:
     """Numbers below ``count``, spread evenly."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
-
-
-def _with_footprints(index: Index, footprints: Indices) -> pa.Table:
-    place = index.blocks.schema.get_field_index("footprint")
-    return index.blocks.set_column(place, index.blocks.schema.field(place), number_array(footprints))
 
 
 def _some(group: Group, seen: int, share: int) -> pa.Table:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -264,7 +265,7 @@ def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, 
     first = np.searchsorted(known.column("shard"), np.arange(known.shards.num_rows + 1)).tolist()
     whole = zip(*(known.shards.column(name).to_pylist() for name in ("schema", "checksum")), strict=True)
     held = {}
-    for entry, start, stop, (schema, checksum) in zip(known.entries, first, first[1:], whole, strict=False):
+    for entry, (start, stop), (schema, checksum) in zip(known.entries, pairwise(first), whole, strict=True):
         if entry.path in wanted:
             rows = known.blocks.slice(start, stop - start).to_pylist()
             blocks = tuple(Block(*(row[name] for name in _BLOCKS.names[1:-1])) for row in rows)
@@ -323,23 +324,26 @@ def without(index: Index, paths: set[str]) -> Index:
 
 def with_entries(index: Index, entries: Sequence[Entry]) -> Index:
     """The index of the same shards as they are listed now."""
-    shards = _with_column(index.shards, "size", [entry.size for entry in entries])
-    return replace(index, shards=_with_column(shards, "etag", [entry.etag for entry in entries]))
+    fields = pa.schema([_SHARDS.field("size"), _SHARDS.field("etag")])
+    now = value_table([[entry.size for entry in entries], [entry.etag for entry in entries]], fields)
+    shards = with_column(index.shards, "size", now.column("size"))
+    return replace(index, shards=with_column(shards, "etag", now.column("etag")))
 
 
 def with_replaced(index: Index, entries: Sequence[Entry]) -> Index:
     """The index of whole shards, of which some were replaced by others; how many records these hold is not known."""
     changed = np.array([old != new for old, new in zip(index.entries, entries, strict=True)])[index.column("shard")]
     sizes = np.array([entry.size for entry in entries], np.int64)[index.column("shard")]
-    blocks = _with_column(index.blocks, "length", np.where(changed, sizes, index.column("length")).tolist())
-    blocks = _with_column(blocks, "records", np.where(changed, 0, index.column("records")).tolist())
+    lengths, records = np.where(changed, sizes, index.column("length")), np.where(changed, 0, index.column("records"))
+    blocks = with_column(index.blocks, "length", number_array(lengths))
+    blocks = with_column(blocks, "records", number_array(records))
     return replace(with_entries(index, entries), blocks=blocks)
 
 
-def _with_column(table: pa.Table, name: str, values: Sequence[object]) -> pa.Table:
+def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The same table, with other values in one of its columns."""
     place = table.schema.get_field_index(name)
-    field = table.schema.field(place)
-    return table.set_column(place, field, value_table([values], pa.schema([field])).column(0))
+    return table.set_column(place, table.schema.field(place), values)
 
 
 def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:

@@ -139,13 +139,14 @@ def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str
 
 def _profile(source: Source, skip_bad: bool) -> str:
     """Of the first shard; where damaged ones may be left out, of the first that is sound."""
-    for number in range(len(source.entries)):
+    number = 0
+    while True:
         try:
             return source.format.profile(source.shard(number))
         except ShardError:
-            if not skip_bad or number == len(source.entries) - 1:
+            number += 1
+            if not skip_bad or number == len(source.entries):
                 raise
-    raise ValueError(f"{source.url}: no shards")
 
 
 def _resumed(recipe: Recipe, index: Index, source: Source, target: Store) -> Job:
