@@ -6,8 +6,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 # torch comes first and pinned: other packages' ranges would fetch a build with gigabytes of CUDA.
 TORCH := torch==2.13.0
+FLOOR := .venv-floor
+# Those of the core that tell most in little time. What they need beyond it and is not there is skipped, with a word.
+FLOOR_TESTS := architecture arrays audit automation block cli columns floor in_place index jsonl loader local_store mixer \
+  offline parquet pipe plan planner progress remote_store source tar urls_and_sizes verify
 
-.PHONY: help install demo test quick check format bench bench-peers experiments fuzz clean
+.PHONY: help install demo test quick floor check format bench bench-peers experiments chaos fuzz clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -22,6 +26,9 @@ test: $(VENV)/test.done  ## Run all tests.
 
 quick: $(VENV)/test.done  ## Run the tests that are not slow.
 	$(PYTEST) -m "not slow"
+
+floor: $(FLOOR)/done  ## Run quick tests of the core with the lowest versions that pyproject.toml names, without pandas.
+	CORGI2_FLOOR=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" -rs $(FLOOR_TESTS:%=tests/test_%.py)
 
 check: $(VENV)/test.done  ## Check format, lint, types and the direction of imports.
 	$(BIN)/ruff format --check .
@@ -51,17 +58,20 @@ experiments: $(VENV)/test.done  ## Train and draw everything in docs/results.md;
 	$(BIN)/python -m experiments.show
 	$(BIN)/python -m experiments.document
 
-fuzz: $(VENV)/test.done  ## Throw 100,000 mutated shards a format at the readers.
-	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),100000)
+chaos: $(VENV)/test.done  ## Kill, stop and starve shuffles, on disks, S3 and Ray, and check every byte; TRIALS=1000 SEED=…
+	$(BIN)/python -m benchmarks.chaos --trials $(or $(TRIALS),1000) $(if $(SEED),--seed $(SEED))
+
+fuzz: $(VENV)/test.done  ## Throw mutated shards at the readers of all formats; COUNT=1000000 SEED=…
+	$(BIN)/python -m benchmarks.fuzz --count $(or $(COUNT),1000000) $(if $(SEED),--seed $(SEED))
 
 clean:  ## Remove what the targets made.
-	rm -rf $(VENV) .demo .bench
+	rm -rf $(VENV) $(FLOOR) .demo .bench
 	test ! -d .data || find .data -mindepth 1 -maxdepth 1 ! -name runs -exec rm -rf {} +  # runs took hours
 
-$(VENV)/bin/python:
+$(VENV)/bin/python $(FLOOR)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "corgi2 needs Python 3.11 or later; name one: make PYTHON=/path/to/python3.11 …"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@:/bin/python=)
 
 $(VENV)/demo.done: pyproject.toml | $(VENV)/bin/python
 	$(PIP) -e '.[demo]'
@@ -76,3 +86,8 @@ $(VENV)/all.done: pyproject.toml | $(VENV)/bin/python
 	$(PIP) $(TORCH)
 	$(PIP) -e '.[torch,ray,experiments,test,dev]'
 	@touch $@ $(VENV)/demo.done $(VENV)/test.done
+
+$(FLOOR)/done: pyproject.toml tests/floor.py | $(FLOOR)/bin/python
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check $$($(FLOOR)/bin/python tests/floor.py)
+	$(FLOOR)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@

@@ -1,16 +1,19 @@
-"""Throws damaged shards at the formats: ``python -m benchmarks.fuzz --count 100000 --format tar``.
+"""Throws damaged shards at the formats: ``python -m benchmarks.fuzz --count 1000000``.
 
 A damaged shard may pass, or be refused with a one-line `ShardError` that names it (or the arena's `MemoryError`).
 Anything else is a failure: another exception, a crash, more than 20 s, memory beyond ``--memory``, or an output that
-does not hold as many records as went in. Case N of a seed is always the same; ``--only N`` repeats it.
+does not hold as many records as went in. The cases are divided among all formats, or given to ``--format``. Every run
+has another ``--seed``, which it prints; case N of a seed is always the same, and ``--only N`` repeats it.
 
-Cases run one after another in a process of their own, which is started again behind a case that ended it.
+Cases run one after another in a process of their own, which is started again behind a case that ended it, and ends with
+whoever began it.
 """
 
 import argparse
 import multiprocessing
 import random
 import resource
+import secrets
 import signal
 import sys
 import time
@@ -27,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.chaos.leash import hold
 from benchmarks.corpus import Seed, seeds
 from benchmarks.mutation import bomb, compress, damaged
 from corgi2.block import Arena, Group, gather
@@ -44,6 +48,8 @@ ADDRESS_BYTES = 32 << 30
 """Address space of a worker, most of which is never touched: stops what would take the whole machine."""
 SHOWN = 3
 """Failures of one class that are printed."""
+TOLD_SECONDS = 60.0
+"""Between two lines of progress."""
 
 _CODECS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -85,7 +91,8 @@ class Tally:
 
     def row(self) -> str:
         failures = sum(self.kinds.values())
-        return f"| {self.suffix} | {self.cases} | {self.refused} | {self.passed} | {failures} | {self.seconds:.0f} |"
+        counts = f"{self.cases:,} | {self.refused:,} | {self.passed:,} | {failures:,}"
+        return f"| {self.suffix} | {counts} | {self.seconds:,.0f} |"
 
 
 class BrokenPromiseError(Exception):
@@ -207,6 +214,7 @@ def failure_of(case: int, error: BaseException) -> Failure:
 
 def work(suffix: str, seed: int, span: tuple[int, int], memory: int, state: "Array[c_int64]", out: Connection) -> None:
     """A worker: cases ``span``, progress in ``state`` (case, refused, passed), failures into the pipe."""
+    hold()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     pa.set_cpu_count(1)
@@ -249,9 +257,21 @@ def fuzz(suffix: str, seed: int, count: int, memory: int) -> Tally:
         for failure in _run_worker(suffix, seed, count, memory, state):
             tally.kinds[failure.kind] += 1
             if tally.kinds[failure.kind] <= SHOWN:
-                print(f"{suffix} case {failure.case}: {failure.kind}\n    {failure.detail}", flush=True)
+                print(f"FAILED: {failure.kind}\n    {failure.detail}")
+                print(f"    again: {command(suffix, seed, failure.case)}", flush=True)
     tally.refused, tally.passed, tally.seconds = state[1], state[2], time.monotonic() - began
     return tally
+
+
+def command(suffix: str, seed: int, case: int) -> str:
+    """What repeats a case."""
+    return f"python -m benchmarks.fuzz --format {suffix[1:]} --seed {seed} --only {case}"
+
+
+def shares(count: int, suffixes: Sequence[str]) -> dict[str, int]:
+    """So many cases, divided among formats."""
+    each, more = divmod(count, len(suffixes))
+    return {suffix: each + (number < more) for number, suffix in enumerate(suffixes)}
 
 
 def _run_worker(suffix: str, seed: int, count: int, memory: int, state: "Array[c_int64]") -> Iterator[Failure]:
@@ -262,7 +282,7 @@ def _run_worker(suffix: str, seed: int, count: int, memory: int, state: "Array[c
     process = context.Process(target=work, args=arguments)
     process.start()
     sender.close()
-    hung = yield from _watch(process.kill, receiver, state)
+    hung = yield from _watch(process.kill, receiver, state, f"{suffix}: {{:,}} of {count:,}")
     process.join()
     if hung:
         yield Failure(state[0], "hang", f"more than {CASE_SECONDS} s")
@@ -272,9 +292,12 @@ def _run_worker(suffix: str, seed: int, count: int, memory: int, state: "Array[c
     state[0] = min(count, state[0] + 1)
 
 
-def _watch(kill: Callable[[], None], receiver: Connection, state: "Array[c_int64]") -> Generator[Failure, None, bool]:
-    """Failures until the worker ends, or is ended because a case takes too long."""
-    case, since = state[0], time.monotonic()
+def _watch(
+    kill: Callable[[], None], receiver: Connection, state: "Array[c_int64]", words: str
+) -> Generator[Failure, None, bool]:
+    """Failures until the worker ends, or is ended because a case takes too long. It says how far it is."""
+    case = state[0]
+    since = told = time.monotonic()
     while True:
         if receiver.poll(0.5):
             try:
@@ -286,6 +309,9 @@ def _watch(kill: Callable[[], None], receiver: Connection, state: "Array[c_int64
         elif time.monotonic() - since > CASE_SECONDS:
             kill()
             return True
+        if time.monotonic() - told > TOLD_SECONDS:
+            told = time.monotonic()
+            print(words.format(state[0]), flush=True)
 
 
 def repeat(suffix: str, seed: int, case: int, save: str | None) -> int:
@@ -304,18 +330,20 @@ def repeat(suffix: str, seed: int, case: int, save: str | None) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=100_000, help="cases a format")
+    parser.add_argument("--count", type=int, default=1_000_000, help="cases, of all formats together")
     parser.add_argument("--format", default="all", help="tar, tar.gz, tar.zst, parquet, jsonl, jsonl.gz, jsonl.zst")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="another one in every run, if not given")
     parser.add_argument("--memory", type=parse_size, default="2GB", help="the most that a worker may take")
     parser.add_argument("--only", type=int, help="repeat this case")
     parser.add_argument("--save", help="with --only: where to keep the damaged shard")
     options = parser.parse_args()
     suffixes = SUFFIXES if options.format == "all" else (f".{options.format.lstrip('.')}",)
+    seed = secrets.randbelow(10**6) if options.seed is None else options.seed
     if options.only is not None:
-        return repeat(suffixes[0], options.seed, options.only, options.save)
-    tallies = [fuzz(suffix, options.seed, options.count, options.memory) for suffix in suffixes]
-    return report(tallies)
+        return repeat(suffixes[0], seed, options.only, options.save)
+    print(f"seed {seed}: {options.count:,} damaged shards", flush=True)
+    dealt = shares(options.count, suffixes)
+    return report([fuzz(suffix, seed, count, options.memory) for suffix, count in dealt.items()])
 
 
 def report(tallies: Sequence[Tally]) -> int:
@@ -323,8 +351,19 @@ def report(tallies: Sequence[Tally]) -> int:
         for kind, count in tally.kinds.most_common():
             print(f"{tally.suffix}: {count} x {kind}")
     print("\n| format | cases | refused | passed | failures | seconds |\n|---|---|---|---|---|---|")
-    print("\n".join(tally.row() for tally in tallies))
+    print("\n".join(tally.row() for tally in [*tallies, _sum(tallies)]))
     return 1 if any(tally.kinds for tally in tallies) else 0
+
+
+def _sum(tallies: Sequence[Tally]) -> Tally:
+    return Tally(
+        "all",
+        sum(tally.cases for tally in tallies),
+        sum(tally.refused for tally in tallies),
+        sum(tally.passed for tally in tallies),
+        sum(tally.seconds for tally in tallies),
+        sum((tally.kinds for tally in tallies), Counter()),
+    )
 
 
 if __name__ == "__main__":

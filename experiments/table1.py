@@ -17,7 +17,7 @@ import corgi2
 from corgi2 import theory
 from corgi2.orders import Layout, random_access
 from corgi2.source import find_source
-from corgi2.stores import PART_BYTES
+from corgi2.stores import PART_BYTES, Entry
 from corgi2.stores.local import LocalStore
 from experiments.examples import made_up, write_shards
 from experiments.results import parser, publish
@@ -37,9 +37,9 @@ def counted() -> Iterator[Count]:
     """Requests for shards of local stores, those between two passes too; not for plans, markers and indexes."""
     count, readinto, publish_ = Count(), LocalStore.readinto, LocalStore.publish
 
-    def reading(store: LocalStore, path: str, start: int, buffer: memoryview) -> None:
-        count.requests += path.endswith(".tar")
-        readinto(store, path, start, buffer)
+    def reading(store: LocalStore, entry: Entry, start: int, buffer: memoryview) -> None:
+        count.requests += entry.path.endswith(".tar")
+        readinto(store, entry, start, buffer)
 
     def publishing(store: LocalStore, path: str, pieces: Any, part_bytes: int = PART_BYTES) -> Any:
         count.requests += path.endswith(".tar")

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from benchmarks.chaos.leash import leashed
 
 from corgi2.stores import Store, open_store
 from tests.fault_proxy import FaultProxy
@@ -73,13 +74,15 @@ def s3(moto_port: int) -> Iterator[S3]:
 
 
 @contextmanager
-def weed_server(folder: Path) -> Iterator[int]:
-    """SeaweedFS, a real S3 server, on this machine, with a bucket named so; its port."""
-    ports = _free_ports(8)
+def weed_server(folder: Path, ports: Sequence[int] = ()) -> Iterator[int]:
+    """SeaweedFS, a real S3 server, on this machine, with a bucket named so; its port. It is killed in the end, and goes
+    on where it was when it is begun again with the same folder and ports."""
+    ports = ports or free_ports(8)
     names = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc")
     flags = [f"-{name}={port}" for name, port in zip((*names, "s3.port", "s3.port.grpc"), ports, strict=True)]
     flags += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-s3", "-filer", f"-dir={folder}", "-volume.max=60"]
     flags += ["-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=256"]
+    flags += ["-master.electionTimeout=1s"]  # begun again, it waits for others so long
     with _server(["weed", "-logtostderr=true", "server", *flags], ports[6], folder / "log"):
         _until(lambda: _status("PUT", ports[6], "/bucket") in (200, 409))
         _until(lambda: _status("PUT", ports[6], "/bucket/ready") == 200)
@@ -102,7 +105,7 @@ def weed(weed_port: int) -> Iterator[S3]:
 @pytest.fixture(scope="module")
 def juice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """JuiceFS's gateway, which ignores conditions on writes and does not say so."""
-    folder, (port, metrics) = tmp_path_factory.mktemp("juice"), _free_ports(2)
+    folder, (port, metrics) = tmp_path_factory.mktemp("juice"), free_ports(2)
     meta, name = f"sqlite3://{folder}/meta.db", "bucket"
     make = ["juicefs", "format", "--storage", "file", "--bucket", f"{folder}/data/", "--trash-days", "0", meta, name]
     subprocess.run([_command(make[0]), *make[1:]], check=True, capture_output=True)
@@ -125,10 +128,11 @@ def _server(
     words: list[str], port: int, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """A server that answers on a port of 127.0.0.1, and is stopped in the end."""
-    with log.open("wb") as output:
+    with log.open("ab") as output:
         settings = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         settings |= dict(environment or {})
-        process = subprocess.Popen([_command(words[0]), *words[1:]], stdout=output, stderr=output, env=settings)
+        command = leashed([_command(words[0]), *words[1:]])
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=settings)
     try:
         _until(lambda: process.poll() is not None or 0 < _status("GET", port, "/") < 500)
         assert process.poll() is None, log.read_text()[-2000:]
@@ -154,7 +158,7 @@ def _status(method: str, port: int, path: str) -> int:
     return 0
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(one.getsockname()[1]) for one in sockets]
     for one in sockets:

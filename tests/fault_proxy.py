@@ -48,6 +48,8 @@ class FaultProxy:
         self.stopping = threading.Event()
         self.bytes_a_second: float | None = None
         """Of one answer, if it is limited."""
+        self.drops: set[str] = set()
+        """Headers that do not reach the backend, as if it did not know them."""
         self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
         self._queue: deque[Fault] = deque()
@@ -160,7 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _ask_backend(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         port = self.server.proxy.backend_port
         backend = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
+        dropped = _HOP_BY_HOP | self.server.proxy.drops
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in dropped}
         headers |= {"Date": self.headers["Date"]} if "Date" in self.headers else {}
         backend.request(self.command, self.path, body, headers)
         with backend.getresponse() as answer:

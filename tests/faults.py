@@ -13,24 +13,20 @@ import random
 import shutil
 import signal
 import sys
-import tarfile
 import threading
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.chaos import census
+from benchmarks.chaos.census import Records
+from benchmarks.chaos.places import Folder
+from benchmarks.chaos.strikes import Strike, striking
+
 from corgi2.offline import Report, shuffle
 from tests.test_offline import DyingError, content, write_source
-
-CALLS = ("mkdir", "write", "fsync", "replace", "link", "unlink", "preadv")
-"""What a local store asks of the operating system, by the names in ``os``, where pathlib finds them, too."""
-
-Strike = Callable[[str, Callable[[], Any], tuple[Any, ...]], Any]
-"""Gets the name of a call, the call itself, and its arguments; gives what it is to return, or raises."""
 
 _CHILD_SECONDS = 60
 _CALLS_BETWEEN = 60
@@ -83,57 +79,15 @@ class Case:
         return json.dumps({"case": asdict(self) | {"root": str(self.root)}, **options})
 
 
-def records(folder: Path) -> Counter[str]:
+def records(folder: Path) -> Records:
     """The records of all shards in a folder."""
-    return sum(map(_records, folder.glob("data-*")), Counter())
+    return census.records({path.name: path.read_bytes() for path in folder.glob("data-*")})
 
 
-def _records(path: Path) -> Counter[str]:
-    """By readers that are not ours. All records of `write_source` differ."""
-    if path.suffix == ".jsonl":
-        return Counter(json.loads(line)["t"] for line in path.read_text().splitlines())
-    with tarfile.open(path) as archive:
-        files = [archive.extractfile(member) for member in archive]
-        return Counter(file.read().decode() for file in files if file)
-
-
-def surviving(case: Case) -> Counter[str]:
-    """The records that a shuffle in place still has, wherever it was stopped: those of shards that a marker names, and
-    those of older shards, but for shards that wait to be deleted, because all of their records are in newer ones."""
-    found: Counter[str] = Counter()
-    for level in reversed(_levels(case)):
-        newer = found.copy()
-        for shard in (_records(path) for path in level if path.exists()):
-            if not shard <= newer:
-                found += shard
-    return found
-
-
-def _levels(case: Case) -> list[list[Path]]:
-    """The shards that there were first, and those that the markers of each pass name."""
-    levels = [[case.target / path.name for path in case.source.iterdir()]]
-    for number in range(1, case.passes + 1):
-        markers = (case.target / ".corgi2" / "c1" / f"pass-{number}" / "groups").glob("[0-9]*")
-        shards = [shard for marker in markers for shard in json.loads(marker.read_text())["shards"]]
-        levels.append([case.target / shard["path"] for shard in shards])
-    return levels
-
-
-@contextmanager
-def striking(strike: Strike) -> Iterator[None]:
-    """Have every one of `CALLS` go through ``strike``."""
-    real = {name: getattr(os, name) for name in CALLS}
-    for name, call in real.items():
-        setattr(os, name, _struck(strike, name, call))
-    try:
-        yield
-    finally:
-        for name, call in real.items():
-            setattr(os, name, call)
-
-
-def _struck(strike: Strike, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments, **options: strike(name, lambda: call(*arguments, **options), arguments)
+def surviving(case: Case) -> Records:
+    """The records that a shuffle in place still has, wherever it was stopped."""
+    first = [path.name for path in case.source.iterdir()]
+    return census.surviving(Folder(case.root).files(), first, 1, case.passes)
 
 
 class Meeting:

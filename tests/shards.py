@@ -3,9 +3,11 @@
 import gzip
 import hashlib
 import io
+import json
 import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ import pyarrow.parquet as pq
 
 from corgi2.block import Arena, Group, gather
 from corgi2.formats import Format, format_of
+from corgi2.seal import unseal
 from corgi2.shard import Piece
 
+ARROW = int(pa.__version__.partition(".")[0])
 TAR, PARQUET, JSONL = format_of(".tar"), format_of(".parquet"), format_of(".jsonl")
 
 
@@ -40,6 +44,11 @@ class MemoryShard:
 
     def piece(self) -> Piece:
         return Piece(self, 0, len(self.data))
+
+
+def opened(path: Path) -> Any:
+    """What a file of ours holds, that is JSON under a seal."""
+    return json.loads(bytes(unseal(path.read_bytes(), str(path), "")))
 
 
 def tar_of(members: Iterable[tuple[str, bytes]], format: int = tarfile.USTAR_FORMAT) -> bytes:
@@ -75,12 +84,11 @@ def read_shards(format: Format, shards: Sequence[bytes], capacity: int = 1 << 28
 
 
 def records_of(group: Group, order: Any = None, slice_bytes: int = 1000) -> list[Any]:
-    """The records of a group in an order: bytes of framed formats, rows of Parquet."""
+    """The records of a group in an order: bytes of framed formats, with what travels with them; rows of Parquet."""
     order = np.arange(group.records) if order is None else np.asarray(order, np.int64)
     tables = list(gather(group, order, slice_bytes))
-    columns = group.table.column_names
     rows = [row for table in tables for row in table.to_pylist()]
-    return [row["record"] for row in rows] if columns == ["record"] else rows
+    return [row["record"] for row in rows] if group.table.column_names[0] == "record" else rows
 
 
 def rewritten(format: Format, group: Group, order: Any, like: bytes) -> bytes:

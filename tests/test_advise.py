@@ -236,38 +236,38 @@ def test_a_plan_for_ten_million_blocks_takes_little_memory(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["plan"], 1, "without SRC, give --records, --bytes, --shards"),
-        (["plan", "--records", "1e9"], 1, "give --bytes, --shards, too"),
+        (["plan"], 2, "without SRC, give --records, --bytes, --shards"),
+        (["plan", "--records", "1e9"], 2, "give --bytes, --shards, too"),
         (["plan", "--records", "many"], 2, "is no number"),
         (["plan", "--records", "inf"], 2, "is no number"),
         (["plan", "--records", "1e400"], 2, "is no number"),
-        (["plan", "--records", "5", "--bytes", "1TB", "--shards", "10"], 1, "every block holds a record"),
+        (["plan", "--records", "5", "--bytes", "1TB", "--shards", "10"], 2, "every block holds a record"),
         (
             ["plan", "--records", "1e6", "--bytes", "1TB", "--shards", "10", "--h-d", "1e6"],
-            1,
+            2,
             "h_D lies between 0 and b",
         ),
         (
             ["plan", "--records", "1e6", "--bytes", "1TB", "--shards", "10", "--h-d", "nan"],
-            1,
+            2,
             "h_D lies between 0 and b",
         ),
         (
             ["plan", "--records", "1e6", "--bytes", "1TB", "--shards", "10", "--buffer", "1GB"],
-            1,
+            2,
             "--buffer 100000MB would",
         ),
-        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--buffer", "0"], 1, "buffer is above 0"),
-        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--prices", "none.json"], 1, "no prices"),
-        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--label", "cls"], 1, "measure SRC"),
+        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--buffer", "0"], 2, "buffer is above 0"),
+        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--prices", "none.json"], 3, "no prices"),
+        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--label", "cls"], 2, "measure SRC"),
         (
             ["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--latency", "-1"],
-            1,
+            2,
             "latency is a number of milliseconds",
         ),
-        (["plan", "/nowhere"], 1, "/nowhere"),
-        (["plan", "/nowhere", "--records", "5"], 1, "leave them out, or SRC"),
-        (["plan", "/nowhere", "--h-d", "5", "--label", "x"], 1, "give one of them"),
+        (["plan", "/nowhere"], 3, "/nowhere"),
+        (["plan", "/nowhere", "--records", "5"], 2, "leave them out, or SRC"),
+        (["plan", "/nowhere", "--h-d", "5", "--label", "x"], 2, "give one of them"),
         (["inspect", "/nowhere", "--html", "x.html"], 2, "show classes: give --label"),
     ],
 )
@@ -355,7 +355,7 @@ def test_a_page_never_replaces_a_shard(tmp_path: Path) -> None:
         done = _corgi2("inspect", str(source), "--label", "cls", "--html", str(page), code=2)
         assert "--html names a file for the page" in done.stderr
     assert {path.name: path.read_bytes() for path in source.iterdir()} == before
-    done = _corgi2("inspect", str(source), "--label", "cls", "--html", str(tmp_path / "no" / "page.html"), code=1)
+    done = _corgi2("inspect", str(source), "--label", "cls", "--html", str(tmp_path / "no" / "page.html"), code=3)
     assert "records  15" in done.stdout  # what was found is said all the same
 
 

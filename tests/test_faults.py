@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.chaos.strikes import Failing, striking
 
 from corgi2.errors import Corgi2Error, SourceError, StoreError
 from corgi2.job import commit_plan
@@ -27,9 +26,11 @@ from corgi2.offline import shuffle
 from corgi2.planner import plan_shuffle
 from corgi2.process import HOST
 from corgi2.recipe import Settings
+from corgi2.seal import seal
+from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
-from tests.faults import Case, Meeting, records, striking, surviving
+from tests.faults import Case, Meeting, records, surviving
 from tests.test_offline import DyingError, content, write_source
 
 CORGI2 = [sys.executable, "-m", "corgi2"]
@@ -74,48 +75,10 @@ def test_killed_again_and_again_it_goes_on_to_the_same_bytes(way: dict[str, Any]
     assert max(kills) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("in_place", [False, True], ids=["copying", "in place"])
-def test_killed_at_any_time_the_same_command_goes_on(in_place: bool, tmp_path: Path) -> None:
-    case = Case(tmp_path, in_place=in_place, shards=60)
-    case.prepare()
-    seconds, expected = _undisturbed(case)
-    chance, killed = random.Random(0), 0
-    for _ in range(40):
-        case.reset()
-        process = _started(_command(case))
-        _wait_for(case, "plan")
-        time.sleep(chance.uniform(0, seconds))
-        process.kill()
-        process.communicate()
-        if case.is_finished:  # machines have their moods: it was quicker than the one that was measured
-            seconds /= 2
-            continue
-        case.run()
-        assert content(case.target) == expected
-        assert case.leftovers() == []
-        assert verify(case.target).same
-        killed += 1
-        if killed == 10:
-            return
-    raise AssertionError(f"killed only {killed} times")
-
-
 def _command(case: Case) -> list[str]:
     """The command line that does what `Case.run` does."""
     places = [str(case.target), "--in-place"] if case.in_place else [str(case.source), str(case.target)]
     return [*CORGI2, "shuffle", *places, "--buffer-blocks", "2", "--passes", str(case.passes)]
-
-
-def _undisturbed(case: Case) -> tuple[float, dict[str, bytes]]:
-    """How long a run takes once it is planned, and its result."""
-    case.reset()
-    process = _started(_command(case))
-    _wait_for(case, "plan")
-    started = time.monotonic()
-    process.communicate()
-    assert process.returncode == 0
-    return time.monotonic() - started, content(case.target)
 
 
 def _wait_for(case: Case, pattern: str, count: int = 1) -> None:
@@ -140,39 +103,6 @@ def _heed_interrupts() -> None:
 def _no_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no power fails, nobody sees whether the disk was waited for."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@dataclass(slots=True)
-class Failing:
-    """The operating system refuses a call. A full disk stays full; one that cannot read or write fails once."""
-
-    number: int
-    moment: int
-    calls: "itertools.count[int]" = field(default_factory=itertools.count)
-    struck: str = ""
-    """The first call that failed, and the path that it was about."""
-
-    def __call__(self, name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
-        is_full = self.number == errno.ENOSPC
-        if is_full and name in ("unlink", "preadv"):  # which need no room
-            return call()
-        count = next(self.calls)
-        if count == self.moment or (is_full and count > self.moment):
-            self.struck = self.struck or f"{name} {arguments[0]}"
-            raise OSError(self.number, os.strerror(self.number))
-        return call()
-
-    def check(self, problem: str | None, root: Path) -> None:
-        """One line that names the path and the reason. Nobody need hear of temporary files that stay, nor of a folder
-        that another thread has made meanwhile."""
-        if problem is None:
-            name, _, path = self.struck.partition(" ")
-            assert name in ("unlink", "mkdir")
-            assert path.endswith(".corgi2-tmp") if name == "unlink" else Path(path).is_dir()
-            return
-        assert problem.startswith(f"{root}/")
-        assert problem.endswith(os.strerror(self.number))
-        assert "\n" not in problem
 
 
 def _problem(case: Case, fault: Failing) -> str | None:
@@ -274,7 +204,7 @@ def test_a_dead_process_of_this_machine_is_no_other_run_but_one_elsewhere_may_li
     dead.wait()
     journal = _begun(tmp_path)
     lock = {"host": host, "pid": dead.pid, "since": "yesterday"}
-    journal.store.publish(journal.lock_path, [json.dumps(lock).encode()])
+    journal.store.publish(journal.lock_path, [seal(json.dumps(lock).encode())])
     assert ("another run is at work" in _warnings(tmp_path, caplog)) == warned
     assert journal.store.head(journal.lock_path) is None
 
@@ -284,7 +214,9 @@ def test_a_dead_process_of_this_machine_is_no_other_run_but_one_elsewhere_may_li
 def test_two_processes_in_place_at_once_end_like_one(shards: int, passes: int, tmp_path: Path) -> None:
     case = Case(tmp_path, in_place=True, passes=passes, shards=shards)
     case.prepare()
-    _, expected = _undisturbed(case)
+    case.reset()
+    case.run()
+    expected = _shards(case)
     for _ in range(8):
         case.reset()
         _run_two(case)
@@ -300,7 +232,7 @@ def _run_two(case: Case) -> None:
     runs = [_started(_command(case)) for _ in range(2)]
     words = [run.communicate()[1] for run in runs]
     assert 0 in [run.returncode for run in runs], words
-    assert {run.returncode for run in runs} <= {0, 1}
+    assert {run.returncode for run in runs} <= {0, 3}
     assert all(line.startswith("corgi2: ") for text in words for line in text.splitlines()), words
 
 
@@ -315,8 +247,8 @@ def test_met_at_any_call_by_another_run_that_ends_or_dies_it_ends_like_one(way: 
     for moment in itertools.count(0, 2 if case.passes == 1 else 5):
         case.reset()
         meeting = Meeting(case, moment, chance.choice([chance.randrange(150), 1_000_000]))
-        with striking(meeting), suppress(Corgi2Error, DyingError):
-            case.run()
+        with striking(meeting), suppress(DyingError):
+            _run_or_say(case)
         if meeting.is_late or not meeting.has_begun:
             break
         if not case.is_finished:
@@ -324,6 +256,14 @@ def test_met_at_any_call_by_another_run_that_ends_or_dies_it_ends_like_one(way: 
         assert records(case.target) == everything
         assert _shards(case) == expected
     assert moment > 40
+
+
+def _run_or_say(case: Case) -> None:
+    """What was listed, and then gone, is no riddle."""
+    try:
+        case.run()
+    except Corgi2Error as error:
+        assert not re.search("No such file|Traceback", str(error)), error
 
 
 def _shards(case: Case) -> dict[str, bytes]:
@@ -346,10 +286,10 @@ def test_a_run_that_is_refused_leaves_the_other_its_plan(tmp_path: Path) -> None
 def test_a_lock_that_goes_while_it_is_read_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, real = _begun(tmp_path), LocalStore.readinto
 
-    def readinto(store: LocalStore, path: str, start: int, buffer: memoryview) -> None:
-        if path == journal.lock_path:
-            store.delete(path)
-        real(store, path, start, buffer)
+    def readinto(store: LocalStore, entry: Entry, start: int, buffer: memoryview) -> None:
+        if entry.path == journal.lock_path:
+            store.delete(entry.path)
+        real(store, entry, start, buffer)
 
     journal.store.publish(journal.lock_path, [b"{}"])
     monkeypatch.setattr(LocalStore, "readinto", readinto)

@@ -1,7 +1,14 @@
-"""Damaged shards meet clear errors and nothing else. ``make fuzz`` runs twenty times as many."""
+"""Damaged shards meet clear errors and nothing else. ``make fuzz`` runs thirty times as many."""
+
+import shlex
+import sys
+from collections.abc import Iterator
 
 import pytest
-from benchmarks.fuzz import SUFFIXES, fuzz
+from benchmarks import fuzz as program
+from benchmarks.fuzz import SUFFIXES, Failure, fuzz, shard_of, shares
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 @pytest.mark.slow
@@ -11,3 +18,30 @@ def test_damaged_shards_are_refused_clearly_in_bounded_memory(suffix: str) -> No
     assert not tally.kinds
     assert tally.refused > 1_000
     assert tally.passed > 100
+
+
+@given(st.integers(0, 10**7))
+def test_every_format_gets_its_share_of_the_mutants(count: int) -> None:
+    dealt = shares(count, SUFFIXES)
+    assert set(dealt) == set(SUFFIXES)
+    assert sum(dealt.values()) == count
+    assert max(dealt.values()) - min(dealt.values()) <= 1
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_failure_prints_the_command_that_repeats_its_mutant(
+    suffix: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> Iterator[Failure]:
+        arguments[-1][0] = 100  # type: ignore[index]
+        yield Failure(17, "a crash", "the process ended")
+
+    repeated = list[tuple[object, ...]]()
+    monkeypatch.setattr(program, "_run_worker", fail)
+    assert fuzz(suffix, seed=3, count=100, memory=10**9).kinds == {"a crash": 1}
+    command = capsys.readouterr().out.partition("again: ")[2]
+    monkeypatch.setattr(sys, "argv", shlex.split(command)[2:])
+    monkeypatch.setattr(program, "repeat", lambda *arguments: repeated.append(arguments))
+    program.main()
+    assert repeated == [(suffix, 3, 17, None)]
+    assert shard_of(suffix, 3, 17) == shard_of(suffix, 3, 17) != shard_of(suffix, 4, 17)

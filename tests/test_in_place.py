@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
+from corgi2.errors import ChangedError, Corgi2Error, DamageError, ShardError, SourceError, StoreError
 from corgi2.index import open_index
 from corgi2.job import commit_plan
 from corgi2.journal import Journal
@@ -16,6 +16,7 @@ from corgi2.offline import run_shuffle, shuffle
 from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
 from corgi2.source import find_source
+from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
 from tests.conftest import S3
@@ -54,10 +55,10 @@ def test_no_old_shard_is_deleted_before_its_groups_marker_was_read_back(
     read_back: set[str] = set()
     real_read, real_delete = LocalStore.readinto, LocalStore.delete
 
-    def readinto(self: LocalStore, path: str, start: int, buffer: memoryview) -> None:
-        real_read(self, path, start, buffer)
-        if "/groups/" in path:
-            read_back.add(path)
+    def readinto(self: LocalStore, entry: Entry, start: int, buffer: memoryview) -> None:
+        real_read(self, entry, start, buffer)
+        if "/groups/" in entry.path:
+            read_back.add(entry.path)
 
     def delete(self: LocalStore, path: str) -> None:
         if path.endswith(".jsonl"):
@@ -245,10 +246,28 @@ def test_a_shard_that_is_replaced_while_it_is_read_is_not_consumed(
     for folder in (data, copy):
         with (folder / longer.name).open("a") as file:
             file.write('\n{"t": "more"}\n')
-    with pytest.raises(SourceError, match=f"{longer.name}: has changed while the shuffle in place was at work"):
+    with pytest.raises(ChangedError, match=f"{longer.name}: has changed since it was listed"):
         run_shuffle(late)
     shuffle(data, in_place=True, buffer_blocks=2)
     assert verify(copy, data).same
+
+
+def test_a_shard_that_is_replaced_once_it_was_read_is_not_consumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, _ = _source(tmp_path)
+    real, replaced = LocalStore.readinto, list[Path]()
+
+    def readinto(self: LocalStore, entry: Entry, start: int, buffer: memoryview) -> None:
+        real(self, entry, start, buffer)
+        if entry.path.endswith(".jsonl") and len(buffer) == entry.size and (data / ".corgi2").exists() and not replaced:
+            replaced.append(data / entry.path)
+            replaced[0].write_text('{"t": "restored"}\n')
+
+    monkeypatch.setattr(LocalStore, "readinto", readinto)
+    with pytest.raises(SourceError, match="has changed while the shuffle in place was at work"):
+        shuffle(data, in_place=True, buffer_blocks=2)
+    assert replaced[0].read_text() == '{"t": "restored"}\n'
 
 
 def test_shards_are_not_replaced_under_another_run(tmp_path: Path) -> None:
@@ -410,7 +429,7 @@ def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(
         entry = store.head(path.name)
         assert entry is not None
         body = bytearray(entry.size)
-        store.readinto(path.name, 0, memoryview(body))
+        store.readinto(entry, 0, memoryview(body))
         assert bytes(body) == path.read_bytes()
     assert verify(copy, s3.url, target_options=s3.options).same
     assert verify(s3.url, storage_options=s3.options).same

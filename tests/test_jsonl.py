@@ -40,9 +40,9 @@ def test_a_last_line_without_a_newline_gets_one() -> None:
     )
 
 
-def test_blank_lines_are_no_records_and_travel_with_the_line_before_them() -> None:
+def test_blank_lines_are_no_records_and_travel_with_the_next_line() -> None:
     data = b'\n\n{"a":1}\n \n{"a":2}\n\n\r\n'
-    assert records_of(read_shards(JSONL, [data])) == [b'\n\n{"a":1}\n \n', b'{"a":2}\n\n\r\n']
+    assert records_of(read_shards(JSONL, [data])) == [b'\n\n{"a":1}\n', b' \n{"a":2}\n\n\r\n']
 
 
 def test_a_shard_that_was_cut_short_is_refused_at_its_last_line() -> None:

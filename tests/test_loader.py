@@ -28,7 +28,7 @@ from corgi2.errors import ShardError, SourceError
 from corgi2.loader import Cursor, Feed, Loader, Place
 from tests.conftest import S3
 from tests.fault_proxy import Fault
-from tests.shards import parquet_of, tar_of
+from tests.shards import ARROW, parquet_of, tar_of
 from tests.test_offline import SUFFIXES, write_source
 
 
@@ -532,6 +532,7 @@ def test_a_batch_has_what_its_own_records_have_wherever_reading_begins(suffix: s
         assert list(again) == whole[cut:]
 
 
+@pytest.mark.skipif(ARROW < 26, reason="before 26, Arrow writes no lists of one length of which some are missing")
 def test_lists_of_one_length_are_matrices_in_every_batch(tmp_path: Path) -> None:
     rows = [None if n == 5 else [n, n + 0.5] for n in range(20)]
     for name, kind in (("floats", pa.float32()), ("whole", pa.int32())):
@@ -599,11 +600,11 @@ from corgi2 import Loader
 from corgi2.stores.local import LocalStore
 
 real = LocalStore.readinto
-def slow(self, path, start, buffer):
-    if path.endswith(".jsonl"):
+def slow(self, entry, start, buffer):
+    if entry.path.endswith(".jsonl"):
         time.sleep(0.05)
         print("read", flush=True)
-    real(self, path, start, buffer)
+    real(self, entry, start, buffer)
 LocalStore.readinto = slow
 loader = Loader(sys.argv[1], buffer_blocks=50, batch_size=10)
 items = iter(loader)
@@ -613,6 +614,7 @@ print("end", flush=True)
 
 
 def test_a_process_that_ends_in_mid_epoch_reads_no_more_and_says_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     write_source(tmp_path / "in", ".jsonl", [5] * 200)
     Loader(tmp_path / "in")
     done = subprocess.run(

@@ -145,7 +145,7 @@ def test_the_command_measures(tmp_path: Path) -> None:
     found = json.loads(subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout)
     assert {"h_D", "h_D_low", "h_D_high", "homogeneity", "sigma2", "classes", "records"} <= found.keys()
     wrong = subprocess.run([*command[:-1], "nothing"], check=False, capture_output=True, text=True)
-    assert wrong.returncode == 1
+    assert wrong.returncode == 3
     assert "no value of 'nothing'; it has: label, x" in wrong.stderr
     assert "Traceback" not in wrong.stderr
 

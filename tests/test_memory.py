@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corgi2.budget import promised
+from tests.bombs import BOMBS
 from tests.conftest import S3
 
 BUFFER = 200_000_000
@@ -86,6 +88,61 @@ def _lists(rng: np.random.Generator) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"v": pa.FixedSizeListArray.from_arrays(values, 1_000)}), sink, row_group_size=3_000)
     return bytes(sink.getvalue())
+
+
+_EVERYTHING = """
+import os, sys, threading, time
+from pathlib import Path
+import corgi2
+
+src, dst, buffer = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def size(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+def guard():
+    while size("VmRSS") < 1_000_000_000:
+        time.sleep(0.02)
+    os.write(2, b"more than 1 GB\\n")
+    os._exit(9)
+
+threading.Thread(target=guard, daemon=True).start()
+
+def load():
+    for batch in corgi2.Loader(src, batch_size=64, buffer=buffer):
+        pass
+
+TASKS = {
+    "shuffle": lambda: corgi2.shuffle(src, dst, buffer=buffer),
+    "inspect": lambda: corgi2.inspect(src, buffer=buffer),
+    "verify": lambda: corgi2.verify(src, src, buffer=buffer),
+    "load": load,
+}
+try:
+    TASKS[sys.argv[4]]()
+    result = "done"
+except (corgi2.Corgi2Error, ValueError) as error:
+    result = str(error).splitlines()[0]
+print(size("VmHWM"), result, sep="\\t")
+"""
+TASKS = ("shuffle", "inspect", "verify", "load")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@pytest.mark.parametrize("name", BOMBS)
+def test_whatever_a_shard_holds_memory_is_kept_or_refused_before_it_is_taken(name: str, tmp_path: Path) -> None:
+    """By all that reads shards, with a small buffer; a loader is promised more where it decodes."""
+    (tmp_path / "in").mkdir()
+    BOMBS[name](tmp_path / "in")
+    shards, buffer = len(list((tmp_path / "in").iterdir())), 50_000_000
+    for task in TASKS:
+        words = [str(tmp_path / "in"), str(tmp_path / "out"), str(buffer), task]
+        done = subprocess.run([sys.executable, "-c", _EVERYTHING, *words], check=True, capture_output=True, text=True)
+        peak, result = done.stdout.split("\t")
+        beside = 40_000_000 if task == "load" else 0
+        assert int(peak) <= promised(buffer, shards, shards) + beside, f"{task}: {int(peak) / 1e6:.0f} MB ({result})"
 
 
 @pytest.mark.slow

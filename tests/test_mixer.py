@@ -81,21 +81,20 @@ def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
     assert not any(cleared)
 
 
-def test_when_reading_ends_early_nothing_is_hashed_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_reading_ends_early_nothing_is_hashed_any_more() -> None:
     table, running = pa.table({"id": range(10)}), threading.Semaphore(0)
 
     def slow(table: pa.Table) -> Digest:
         running.release()
         time.sleep(0.1)
         assert running.acquire(blocking=False)
-        return digest(table)
+        return digest(table, 0)
 
-    monkeypatch.setattr(mixer, "digest", slow)
     with Threads(1, 1) as threads:
-        hashing = mixer._Hashing(threads.hashers)
+        hashing = mixer._Hashing(threads.hashers, slow)
         with hashing:
             hashing.see(table)
-        assert hashing.total() == digest(table)
+        assert hashing.total() == digest(table, 0)
         for _ in range(20):
             hashing.see(table)
         running.acquire()
@@ -117,11 +116,12 @@ def test_a_damaged_shard_spoils_no_other(seed: int, tmp_path: Path, monkeypatch:
 
     seen: set[str] = set()
 
-    def slow(self: LocalStore, path: str, start: int, buffer: memoryview) -> None:
+    def slow(self: LocalStore, entry: Entry, start: int, buffer: memoryview) -> None:
+        path = entry.path
         shard, is_first = path.endswith(".tar"), path not in seen
         seen.add(path)
         time.sleep(0.4 if shard and is_first and sum(name.endswith(".tar") for name in seen) > 4 else 0)
-        read(self, path, start, buffer)
+        read(self, entry, start, buffer)
 
     def late(count: int, key: Sequence[int]) -> Indices:
         time.sleep(0.6)  # between reading and gathering

@@ -14,11 +14,15 @@ from typing import Any
 import pytest
 
 import corgi2
-from corgi2.errors import Corgi2Error, SourceError
+from corgi2.describe import inspect
+from corgi2.errors import ChangedError, Corgi2Error, SourceError
+from corgi2.index import index_source, save_index
 from corgi2.job import commit_plan
 from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
-from corgi2.stores import Store, open_store
+from corgi2.source import find_source
+from corgi2.stores import Entry, Store, open_store, read_object
+from corgi2.stores.remote import RemoteStore
 from tests.conftest import S3, SECRET
 from tests.fault_proxy import Fault
 from tests.test_offline import SUFFIXES, write_source
@@ -36,7 +40,7 @@ def _shards(store: Store) -> dict[str, bytes]:
     for entry in store.list():
         if not entry.path.startswith(".corgi2/"):
             body = bytearray(entry.size)
-            store.readinto(entry.path, 0, memoryview(body))
+            store.readinto(entry, 0, memoryview(body))
             found[entry.path] = bytes(body)
     return found
 
@@ -167,7 +171,7 @@ def test_secrets_are_in_nothing_that_is_kept(weed: S3, tmp_path: Path) -> None:
 def _body(store: Store) -> Any:
     def read(entry: Any) -> bytes:
         body = bytearray(entry.size)
-        store.readinto(entry.path, 0, memoryview(body))
+        store.readinto(entry, 0, memoryview(body))
         return bytes(body)
 
     return read
@@ -201,6 +205,54 @@ def test_a_server_that_ignores_conditions_gives_the_same_bytes(juice: S3, tmp_pa
         run.join()
     assert _shards(out) == _files(tmp_path / "out")
     assert corgi2.verify(mixed, storage_options=juice.options).same
+
+
+def test_there_a_shard_that_changes_is_known_by_its_time(juice: S3) -> None:
+    """It has no etags."""
+    _, raw = _at(juice, "times")
+    raw.publish("a.tar", [b"12345"])
+    (entry,) = raw.list()
+    assert read_object(raw, entry) == b"12345"
+    time.sleep(1.1)  # of which answers tell whole seconds
+    raw.publish("a.tar", [b"54321"])
+    with pytest.raises(ChangedError, match=r"a\.tar: has changed since it was listed"):
+        read_object(raw, entry)
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".parquet"])
+@pytest.mark.parametrize("command", ["shuffle", "index", "inspect", "verify", "loader"])
+def test_a_shard_that_is_replaced_in_mid_run_by_one_of_its_size_is_named(
+    command: str, suffix: str, weed: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 3)
+    there, raw = _at(weed, "in")
+    _upload(tmp_path / "in", raw)
+    if command == "loader":
+        save_index(raw, index_source(find_source(there, weed.options)))
+    name, real, calls = f"data-0001{suffix}", RemoteStore.readinto, list[int]()
+    other = (tmp_path / "in" / name).read_bytes().replace(b"1 0", b"7 0")
+
+    def readinto(store: RemoteStore, entry: Entry, start: int, buffer: memoryview) -> None:
+        if entry.path == name and not calls:
+            calls.append(1)
+            raw.publish(name, [other])
+        real(store, entry, start, buffer)
+
+    monkeypatch.setattr(RemoteStore, "readinto", readinto)
+    with pytest.raises(ChangedError, match=f"{name}: has changed since it was listed"):
+        _do(command, there, tmp_path, weed.options)
+
+
+def _do(command: str, there: str, folder: Path, options: Any) -> object:
+    if command == "shuffle":
+        return corgi2.shuffle(there, folder / "out", buffer="1MB", storage_options=options)
+    if command == "verify":
+        return corgi2.verify(there, folder / "in", storage_options=options)
+    if command == "loader":
+        return list(corgi2.Loader(there, batch_size=5, buffer="1MB", storage_options=options))
+    if command == "inspect":
+        return inspect(there, options)
+    return index_source(find_source(there, options))
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -15,7 +15,7 @@ from corgi2.block import gather
 from corgi2.errors import ShardError
 from corgi2.formats.parquet import Profile
 from corgi2.plan import permutation
-from tests.shards import PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
+from tests.shards import ARROW, PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
 
 _DAY = datetime.date(2020, 2, 29)
 _TIME = datetime.datetime(2021, 3, 4, 5, 6, 7, 891011)
@@ -240,15 +240,19 @@ def test_schemas_that_differ_only_far_behind_differ() -> None:
     names = ["feature_" * 20 + end for end in ("one", "two")]
     one, two = (PARQUET.scan(MemoryShard(parquet_of(pa.table({name: [1]}))), 1).schema for name in names)
     assert one != two
-    nested = pa.table({"s": [{f"f{n}": n for n in range(300)}]})
+    fields = pa.struct([(f"f{n}", pa.int64()) for n in range(300)])
+    nested = pa.table({"s": pa.array([{f"f{n}": n for n in range(300)}], fields)})
     assert PARQUET.scan(MemoryShard(parquet_of(nested)), 1).schema.splitlines()[299] == "s.f299: int64"
+
+
+_VIEWS = pytest.mark.skipif(ARROW < 21, reason="before 21, Arrow does not write views")
 
 
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array(["a", "b"], pa.string_view()),
-        pa.array([{"x": b"a"}], pa.struct([("x", pa.binary_view())])),
+        pytest.param(pa.array(["a", "b"], pa.string_view()), marks=_VIEWS),
+        pytest.param(pa.array([{"x": b"a"}], pa.struct([("x", pa.binary_view())])), marks=_VIEWS),
         pa.array([[None], []], pa.list_(pa.null())),
     ],
     ids=lambda column: str(column.type),

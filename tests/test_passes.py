@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 import re
 import tarfile
 from collections import Counter, defaultdict
@@ -27,6 +26,7 @@ from corgi2.recipe import Settings
 from corgi2.source import find_source
 from corgi2.stores import open_store
 from corgi2.verdict import verify
+from tests.shards import opened
 from tests.test_offline import SUFFIXES, content, write_source
 
 _ORIGIN = re.compile(r"(\d+) (\d+) x*")
@@ -183,7 +183,7 @@ def test_what_lies_between_two_passes_is_mixed_again_even_where_it_did_not_fit_t
         patch.setattr("corgi2.offline.next_stage", lambda *_: (_ for _ in ()).throw(ValueError("stopped")))
         with pytest.raises(ValueError, match="stopped"):
             shuffle(*places, **options)
-    markers = [json.loads(path.read_text()) for path in (tmp_path / "out").rglob("pass-1/groups/*")]
+    markers = [opened(path) for path in (tmp_path / "out").rglob("pass-1/groups/*")]
     shards = [shard for marker in markers for shard in marker["shards"]]
     assert sum(len(shard["blocks"]) for shard in shards) > 2 * len(markers)
     shuffle(*places, **options)
@@ -247,7 +247,7 @@ def test_lineage_and_sums_are_kept_as_files_that_no_reader_takes_for_data(tmp_pa
     assert (
         len(visible) == len(list((tmp_path / "out").rglob("*.parquet"))) == len(find_source(tmp_path / "out").entries)
     )
-    sums = json.loads((tmp_path / "out" / ".corgi2" / "c0" / "done").read_text())["passes"]
+    sums = opened(tmp_path / "out" / ".corgi2" / "c0" / "done")["passes"]
     assert [part["input"] == part["output"] for part in sums] == [True, True]
     assert open_store(str(tmp_path / "out")).head(".corgi2/index") is not None
     assert content(tmp_path / "out")

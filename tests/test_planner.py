@@ -378,7 +378,7 @@ def test_a_group_of_one_block_and_a_buffer_beyond_memory_are_warned_of(tmp_path:
     write_source(tmp_path / "in", ".jsonl", [30] * 4)
     assert "WARNING: n = 1" in _plan(tmp_path, buffer_blocks=1).describe()
     assert "WARNING" not in _plan(tmp_path, buffer_blocks=2).describe()
-    assert "larger than the memory" in _plan(tmp_path, buffer_bytes=10**15).describe()
+    assert "more than the memory" in _plan(tmp_path, buffer_bytes=10**15).describe()
 
 
 def test_a_target_that_cannot_be_written_to_is_refused_before_anything_happens(tmp_path: Path) -> None:

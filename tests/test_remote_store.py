@@ -7,14 +7,16 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2 import stores
-from corgi2.errors import StoreError
-from corgi2.stores import PART_BYTES, Entry, Store, open_store, read_object, remote
+from corgi2.errors import ChangedError, StoreError
+from corgi2.stores import PART_BYTES, Entry, Requests, Store, open_store, read_object, remote
 from tests.conftest import S3, SECRET
 from tests.fault_proxy import Fault
 
@@ -27,7 +29,7 @@ SLOW = [Fault("hang", seconds=3), Fault("stall", seconds=3)]
 OPERATIONS: dict[str, Callable[[Store], object]] = {
     "list": lambda store: store.list(),
     "head": lambda store: store.head("a.tar"),
-    "read": lambda store: store.readinto("a.tar", 0, memoryview(bytearray(5))),
+    "read": lambda store: store.readinto(Entry("a.tar", 5, ""), 0, memoryview(bytearray(5))),
     "publish": lambda store: store.publish("b.tar", [b"12", b"345"]),
     "create": lambda store: store.create(uuid.uuid4().hex, b"12345"),
     "delete": lambda store: store.delete("b.tar"),
@@ -68,10 +70,11 @@ def test_a_store_sees_only_what_is_below_its_folder(s3: S3) -> None:
 @given(pieces=st.lists(st.binary(max_size=300), max_size=8), data=st.data())
 def test_any_range_of_what_was_published_is_read_back(pieces: list[bytes], data: st.DataObject) -> None:
     store, whole = open_store("memory://ranges/x"), b"".join(pieces)
-    assert store.publish("a.tar", pieces).size == len(whole)
+    entry = store.publish("a.tar", pieces)
+    assert entry.size == len(whole)
     start = data.draw(st.integers(0, len(whole)))
     buffer = bytearray(data.draw(st.integers(0, len(whole) - start)))
-    store.readinto("a.tar", start, memoryview(buffer))
+    store.readinto(entry, start, memoryview(buffer))
     assert buffer == whole[start : start + len(buffer)]
 
 
@@ -96,14 +99,14 @@ def test_a_missing_object_is_none_or_one_line(store: Store) -> None:
     assert store.head("a.tar") is None
     assert store.list() == []
     store.delete("a.tar")
-    with pytest.raises(StoreError, match=r"train/a\.tar: reading: .*[nN]o"):
-        store.readinto("a.tar", 0, memoryview(bytearray(5)))
+    with pytest.raises(StoreError, match=r"train/a\.tar: is gone since it was listed; restore it"):
+        store.readinto(Entry("a.tar", 5, ""), 0, memoryview(bytearray(5)))
 
 
 def test_an_object_that_shrank_is_an_error_that_names_the_byte(store: Store) -> None:
-    store.publish("a.tar", [b"12345"])
+    entry = store.publish("a.tar", [b"12345"])
     with pytest.raises(StoreError, match=r"a\.tar: ends at byte 5, expected 8"):
-        store.readinto("a.tar", 3, memoryview(bytearray(5)))
+        store.readinto(entry, 3, memoryview(bytearray(5)))
 
 
 def test_requests_are_counted_as_the_server_sees_them(s3: S3) -> None:
@@ -211,14 +214,80 @@ def test_a_broken_answer_is_not_continued_with_another_version(s3: S3) -> None:
     store = s3.store()
     entry = store.publish("a.tar", [b"a" * 8_000_000])
     s3.proxy.inject(Fault("truncate"))
-    s3.proxy.inject(Fault("latency", seconds=1))
+    s3.proxy.inject(Fault("latency", seconds=3))
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(read_object, store, entry)
         while s3.proxy.count("GET") < 2:
             time.sleep(0.01)
         s3.store().publish("a.tar", [b"b" * 8_000_000])
-        with pytest.raises(StoreError, match="412 Precondition Failed"):
+        with pytest.raises(StoreError, match=r"a\.tar: has changed since it was listed"):
             reading.result()
+
+
+def test_a_read_asks_for_what_was_listed_in_one_request(s3: S3) -> None:
+    store = s3.store()
+    store.publish("a.tar", [b"12345"])
+    (entry,) = store.list()
+    s3.proxy.seen.clear()
+    s3.proxy.headers.clear()
+    assert read_object(store, entry) == b"12345"
+    assert [method for method, _ in s3.proxy.seen] == ["GET"]
+    assert s3.proxy.headers[0]["if-match"] == entry.etag
+
+
+@pytest.mark.parametrize("ignores", [False, True], ids=["refuses", "ignores conditions"])
+@pytest.mark.parametrize("server", ["s3", pytest.param("weed", marks=pytest.mark.slow)])
+def test_an_object_that_was_replaced_or_deleted_since_it_was_listed_is_named_at_once(
+    server: str, ignores: bool, request: pytest.FixtureRequest
+) -> None:
+    s3: S3 = request.getfixturevalue(server)
+    s3.proxy.drops = {"if-match"} if ignores else set()
+    store = s3.store()
+    for path in ("a.tar", "a.tar.tar", "b.tar"):
+        store.publish(path, [b"12345"])
+    entry, _, gone = store.list()
+    store.publish("a.tar", [b"54321"])
+    store.delete("b.tar")
+    s3.proxy.seen.clear()
+    with pytest.raises(ChangedError, match=r"a\.tar: has changed since it was listed; .* run the command again$"):
+        read_object(store, entry)
+    assert s3.proxy.requests() == Requests(lists=1, reads=1)
+    with pytest.raises(ChangedError, match=r"b\.tar: is gone since it was listed; .* run the command again$"):
+        read_object(store, gone)
+    assert s3.proxy.requests() == Requests(lists=1, reads=2)
+    assert read_object(store, store.list()[0]) == b"54321"
+
+
+@pytest.mark.parametrize("ignores", [False, True], ids=["refuses", "ignores conditions"])
+def test_a_server_that_lists_other_etags_than_it_answers_with_is_believed_as_long_as_its_listing_stays(
+    ignores: bool, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.proxy.drops = {"if-match"} if ignores else set()
+    real, store = remote._entry, s3.store()
+
+    def listed(path: str, meta: Any) -> Entry:
+        return real(path, {**meta, "e_tag": f'"{meta["e_tag"].strip(chr(34))[::-1]}"'})
+
+    store.publish("a.tar", [b"12345"])
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_entry", listed)
+        patch.setattr(remote, "_is_same", lambda entry, meta: meta["e_tag"] == entry.etag)
+        (entry,) = store.list()
+        assert [read_object(store, entry) for _ in range(2)] == [b"12345"] * 2
+        s3.proxy.seen.clear()
+        assert read_object(store, entry) == b"12345"
+        assert s3.proxy.requests() == Requests(reads=1)
+        store.publish("a.tar", [b"54321"])
+        with pytest.raises(ChangedError, match=r"a\.tar: has changed since it was listed"):
+            read_object(store, entry)
+
+
+def test_an_etag_that_is_listed_without_its_quotes_is_the_same(s3: S3) -> None:
+    store = s3.store()
+    entry = store.publish("a.tar", [b"12345"])
+    s3.proxy.seen.clear()
+    assert read_object(store, replace(entry, etag=entry.etag.strip('"'))) == b"12345"
+    assert s3.proxy.requests() == Requests(reads=1)
 
 
 def test_random_faults_do_not_change_what_is_written_and_read(s3: S3) -> None:
@@ -260,7 +329,7 @@ def test_what_is_permanent_fails_at_once_in_one_line(s3: S3, operation: str, sta
     try:
         OPERATIONS[operation](store)
     except StoreError as error:
-        assert str(status) in str(error)
+        assert str(status) in str(error) or (isinstance(error, ChangedError) and status == 404)
         assert not set("\n<>") & set(str(error))
     else:
         assert (operation, status) in [("head", 404), ("delete", 404), ("create", 412)]

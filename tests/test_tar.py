@@ -4,6 +4,7 @@ import io
 import itertools
 import tarfile
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,22 @@ def test_records_are_webdatasets_samples(format: int, names: list[str], sizes: l
         with pytest.raises(ShardError, match="no member belongs to a sample"):
             read_shards(TAR, [data])
         return
+    if _is_torn(expected):
+        with pytest.raises(ShardError, match="members of one sample do not lie together"):
+            read_shards(TAR, [data])
+        return
     assert samples_of(TAR, data) == expected
+
+
+def _is_torn(samples: list[dict[str, Any]]) -> bool:
+    """Whether a key comes back with none of the parts that it came with before."""
+    seen: dict[str, set[str]] = {}
+    for sample in samples:
+        parts = sample.keys() - {"__key__", "__url__"}
+        if not seen.get(sample["__key__"], parts) & parts:
+            return True
+        seen[sample["__key__"]] = parts
+    return False
 
 
 PARTS = ("jpg", "CLS", "seg.png", "a-name-of-sixteen", "a-name-of-15-ch")
@@ -123,7 +139,7 @@ def test_members_come_out_bit_for_bit_headers_included(format: int, count: int, 
     assert before == after
 
 
-def test_directories_links_and_names_without_a_dot_travel_with_the_sample_before_them() -> None:
+def test_directories_links_and_names_without_a_dot_travel_with_the_next_sample() -> None:
     members = [
         (_special("d", tarfile.DIRTYPE), b""),
         (tarfile.TarInfo("README"), b"read me"),
@@ -139,8 +155,8 @@ def test_directories_links_and_names_without_a_dot_travel_with_the_sample_before
         [member.name for member in tarfile.open(fileobj=io.BytesIO(record))]
         for record in records_of(read_shards(TAR, [data]))
     )
-    assert first == ["d", "README", "a.jpg", "c.lnk", "a.cls", "LICENSE"]
-    assert second == ["b.jpg", "d2"]
+    assert first == ["d", "README", "a.jpg", "c.lnk", "a.cls"]
+    assert second == ["LICENSE", "b.jpg", "d2"]
     assert [set(sample) for sample in samples_of(TAR, data)] == [
         {"__key__", "__url__", "jpg", "cls"},
         {"__key__", "__url__", "jpg"},
@@ -157,6 +173,23 @@ def test_a_hard_link_within_its_sample_is_kept_and_one_to_another_is_refused() -
     ]
     with pytest.raises(ShardError, match=r"at byte 2048: hard link to 'a.jpg'.*--hard-dereference"):
         read_shards(TAR, [tar_of_infos(outside)])
+
+
+def test_a_hard_link_behind_its_sample_stays_with_it_and_one_that_could_part_from_what_it_means_is_refused() -> None:
+    own = [
+        (tarfile.TarInfo("a.jpg"), b"A"),
+        (_special("d", tarfile.DIRTYPE), b""),
+        (_special("LINK", tarfile.LNKTYPE, "a.jpg"), b""),
+        (tarfile.TarInfo("README"), b"read me"),
+        (_special("COPY", tarfile.LNKTYPE, "README"), b""),
+        (tarfile.TarInfo("b.jpg"), b"B"),
+    ]
+    spans = records_of(read_shards(TAR, [tar_of_infos(own)]))
+    names = [[member.name for member in tarfile.open(fileobj=io.BytesIO(span))] for span in spans]
+    assert names == [["a.jpg", "d", "LINK"], ["README", "COPY", "b.jpg"]]
+    parting = [*own[3:4], *own[:1], *own[4:5]]
+    with pytest.raises(ShardError, match="hard link to 'README'"):
+        read_shards(TAR, [tar_of_infos(parting)])
 
 
 def test_a_global_comment_is_kept_and_any_other_global_header_is_refused() -> None:

@@ -1,11 +1,15 @@
 """``verify`` says yes for the same records in any order, and denies everything else in the right words."""
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from corgi2.offline import shuffle
 from corgi2.plan import permutation
 from corgi2.verdict import verify
 from tests.shards import compressed, parquet_of, tar_of
@@ -72,8 +76,8 @@ def test_a_record_twice_in_place_of_another_is_denied(tmp_path: Path) -> None:
 def test_parts_of_the_range_of_hashes_give_the_same_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "a", ".jsonl", RECORDS, 3)
     _write(tmp_path / "b", ".jsonl", RECORDS[5:], 2)
-    monkeypatch.setattr("corgi2.verdict._HASHES_AT_A_TIME", 9)
-    verdict = verify(tmp_path / "a", tmp_path / "b")
+    monkeypatch.setattr("corgi2.verdict._HASH_BYTES", 16_000_000 // 9)
+    verdict = verify(tmp_path / "a", tmp_path / "b", buffer="16MB")
     assert (verdict.missing, verdict.extra) == (5, 0)
 
 
@@ -100,5 +104,75 @@ def test_equal_values_in_other_columns_are_denied(
     for name, table in (("one", first), ("two", columns)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.parquet").write_bytes(parquet_of(pa.table(table)))
-    with pytest.raises(ValueError, match=f"one has other columns than .*two: .*({difference})"):
-        verify(tmp_path / "one", tmp_path / "two")
+    verdict = verify(tmp_path / "one", tmp_path / "two")
+    assert not verdict.same
+    assert re.search(f"one has other columns than .*two: .*({difference})", verdict.as_text())
+
+
+FIELD = pa.field("a", pa.int64(), metadata={"unit": "mm"})
+NESTED = pa.field("s", pa.struct([FIELD]))
+SCHEMA = pa.schema([FIELD, NESTED], {"huggingface": "{}", "mine": "1"})
+METADATA = {
+    "a value": (SCHEMA.with_metadata({"huggingface": "{}", "mine": "2"}), "the metadata 'mine' differs"),
+    "a key more": (SCHEMA.with_metadata({"huggingface": "{}", "mine": "1", "x": ""}), "the metadata 'x' differs"),
+    "a key less": (SCHEMA.with_metadata({"huggingface": "{}"}), "the metadata 'mine' differs"),
+    "all of it": (SCHEMA.remove_metadata(), "the metadata 'huggingface' differs"),
+    "a field's": (SCHEMA.set(0, FIELD.with_metadata({"unit": "m"})), "'unit' of field 'a' differs"),
+    "a field's, lost": (SCHEMA.set(0, FIELD.remove_metadata()), "'unit' of field 'a' differs"),
+    "a nested field's": (
+        SCHEMA.set(1, pa.field("s", pa.struct([FIELD.remove_metadata()]))),
+        "'unit' of field 's.a' differs",
+    ),
+}
+
+
+def _write_rows(folder: Path, schema: pa.Schema, shards: int = 1, **options: Any) -> None:
+    folder.mkdir()
+    rows = [{"a": n, "s": {"a": -n}} for n in range(20)]
+    for shard in range(shards):
+        table = pa.Table.from_pylist(rows[shard::shards], schema)
+        (folder / f"s-{shard}.parquet").write_bytes(parquet_of(table, **options))
+
+
+@pytest.mark.parametrize("change", METADATA)
+def test_metadata_of_files_and_fields_is_compared_in_every_shard(change: str, tmp_path: Path) -> None:
+    schema, words = METADATA[change]
+    _write_rows(tmp_path / "a", SCHEMA, 2)
+    _write_rows(tmp_path / "b", SCHEMA, 3)
+    assert verify(tmp_path / "a", tmp_path / "b").same
+    table = pq.read_table(tmp_path / "b" / "s-2.parquet").cast(schema.remove_metadata())
+    (tmp_path / "b" / "s-2.parquet").write_bytes(parquet_of(table.replace_schema_metadata(None).cast(schema)))
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert not verdict.same
+    assert (verdict.missing, verdict.extra) == (0, 0)
+    assert words in verdict.as_text()
+    assert "b/s-2.parquet" in verdict.as_text()
+
+
+def test_what_is_stored_otherwise_is_said_and_is_the_same(tmp_path: Path) -> None:
+    _write_rows(tmp_path / "a", SCHEMA)
+    _write_rows(tmp_path / "b", SCHEMA, compression="zstd", write_statistics=False)
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert verdict.same
+    assert "the codec of 'a' differs" in verdict.as_text()
+    assert "whether 'a' has statistics differs" in verdict.as_text()
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_shuffle_keeps_all_that_is_compared(passes: int, tmp_path: Path) -> None:
+    _write_rows(tmp_path / "a", SCHEMA, 4, compression="zstd", write_page_index=True)
+    shuffle(tmp_path / "a", tmp_path / "b", passes=passes)
+    assert verify(tmp_path / "a", tmp_path / "b").as_text() == (
+        "the same 20 records, each as often, whatever their order"
+    )
+
+
+@pytest.mark.parametrize(("suffix", "loose"), [(".jsonl", b"\n"), (".jsonl.zst", b" \n")])
+def test_what_belongs_to_no_record_is_compared(suffix: str, loose: bytes, tmp_path: Path) -> None:
+    for name, front in (("a", b""), ("b", loose), ("c", loose)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"x{suffix}").write_bytes(compressed(front + b'{"a":1}\n', suffix))
+    assert verify(tmp_path / "b", tmp_path / "c").same
+    verdict = verify(tmp_path / "a", tmp_path / "b")
+    assert not verdict.same
+    assert "belongs to none differs: 0 items in" in verdict.as_text()

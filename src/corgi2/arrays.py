@@ -28,18 +28,26 @@ def numpy_of(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """Integers, floats or booleans, none of them missing."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     parts = [_lying(chunk) for chunk in chunks]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, array.type.to_pandas_dtype()), *parts])
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, _dtype(array.type)), *parts])
+
+
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """Arrow's own answer would import pandas, and fail where there is none."""
+    if pa.types.is_boolean(kind):
+        return np.dtype(bool)
+    letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
+    return np.dtype(f"{letter}{kind.bit_width // 8}")
 
 
 def _lying(array: pa.Array) -> npt.NDArray[Any]:
-    data, kind = array.buffers()[1], array.type.to_pandas_dtype()
+    data, kind = array.buffers()[1], _dtype(array.type)
     if data is None:
         return np.empty(0, kind)
     if pa.types.is_boolean(array.type):
         skip = array.offset % 8
         packed = np.frombuffer(data, np.uint8, -(-(skip + len(array)) // 8), array.offset // 8)
         return np.unpackbits(packed, count=skip + len(array), bitorder="little")[skip:].view(bool)
-    return np.frombuffer(data, kind, len(array), array.offset * np.dtype(kind).itemsize)
+    return np.frombuffer(data, kind, len(array), array.offset * kind.itemsize)
 
 
 def value_table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:

@@ -1,29 +1,32 @@
 """The proof without the source: a shuffled data set is what its shuffle wrote, and that is what it read.
 
-Every byte is compared with the index, every record is hashed again, and the sums are compared with those that the
-shuffle's markers hold of what went in and what came out. In place, that is all the proof there can be.
+Every shard is compared with the checksum in its group's marker, every record is hashed again with the key of the plan,
+and the sums are compared with those that the markers hold of what went in and what came out. All files in ``.corgi2/``
+are read, sealed as they are, or named as not covered. In place, that is all the proof there can be. It finds accidents:
+whoever can rewrite the folder can rewrite the sums as well.
 """
 
-import json
 import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from corgi2.digest import Digest, digest
-from corgi2.errors import ShardError, SourceError, StoreError
-from corgi2.index import Index, load_index, without
-from corgi2.journal import Journal
+from corgi2.arrays import number_array
+from corgi2.digest import Digest
+from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
+from corgi2.index import Index, load_index, make_index, without
+from corgi2.job import load_plan
+from corgi2.journal import CONSUMED, Done, Journal, Marker, NewShard
 from corgi2.progress import progress
 from corgi2.recipe import Recipe
-from corgi2.shard import Checksum, ShardFile, WatchedShard, checksum_of
+from corgi2.shard import READING_BYTES, Block, Checksum, ShardFile, WatchedShard, checksum_of
 from corgi2.sizes import plural
-from corgi2.source import CORGI_FOLDER, Source, find_source, is_matched, runs
-from corgi2.stores import Options, Store, read_object
+from corgi2.source import CORGI_FOLDER, INDEX_PATH, Source, find_source, is_matched, runs
+from corgi2.stores import Options, Store
 
 _THREADS = 2
 
@@ -40,6 +43,8 @@ class Audit:
     skipped: tuple[str, ...]
     """The damage in shards that the shuffle left out."""
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What the proof does not cover."""
 
     @property
     def same(self) -> bool:
@@ -49,7 +54,8 @@ class Audit:
         return asdict(self) | {"same": self.same}
 
     def as_text(self) -> str:
-        return "\n".join([self._verdict(), *self.problems, *(f"left out: {line}" for line in self.skipped)])
+        left_out = [f"left out: {line}" for line in self.skipped]
+        return "\n".join([self._verdict(), *self.problems, *self.notes, *left_out])
 
     def _verdict(self) -> str:
         if not self.same:
@@ -61,147 +67,275 @@ class Audit:
         return f"{what}: {once}, and unaltered"
 
 
-def audit(dst: str | os.PathLike[str], storage_options: Options | None = None, *, quick: bool = False) -> Audit:
+def audit(
+    dst: str | os.PathLike[str],
+    storage_options: Options | None = None,
+    *,
+    quick: bool = False,
+    memory: int = _THREADS * READING_BYTES,
+) -> Audit:
     """Check shuffled data against its index and its markers; ``quick`` reads no shard."""
     target = find_source(dst, storage_options, "verify")
-    index = load_index(target.store)
-    if index is None:
-        raise SourceError(
-            f"{target.url}: has no index to be compared with; name the source, too: corgi2 verify SRC {target.url}"
-        )
-    index = without(index, {path for path in index.shards.column("path").to_pylist() if not is_matched(target, path)})
-    problems, sound = _compare_listing(target, index, quick)
-    sums = _compare_markers(target.store)
-    digests = {} if quick else dict(_read_all(target, index, sound, sums))
-    problems += [found for found in digests.values() if isinstance(found, str)]
-    problems += sums.problems
+    kept = _read_kept(target.store)
+    problems = [*kept.problems]
+    index = _read_index(target, problems)
+    written = {path: shard for path, shard in kept.live.items() if is_matched(target, path)}
+    there, found = _compare_listing(target, written, index, quick)
+    problems += there
+    digests = {} if quick else dict(_read_all(target, index, [written[path] for path in found], kept, memory))
+    problems += [wrong for wrong in digests.values() if isinstance(wrong, str)]
     if quick:
-        problems += _indexed_anew(target, index, sums)
+        problems += _indexed_anew(target, index, written)
     elif not problems:
-        problems += _compare_records(index, digests, sums)
-    count = index.shards.num_rows
-    return Audit(index.records, count, quick, sums.with_replacement, sums.skipped, tuple(problems))
+        sums = {path: each for path, each in digests.items() if isinstance(each, Digest)}
+        problems += _compare_records(index, sums, kept)
+    last = kept.shuffles[-1] if kept.shuffles else None
+    return Audit(
+        index.records,
+        len(written),
+        quick,
+        last is not None and last.recipe.settings.with_replacement,
+        last.skipped if last is not None else (),
+        tuple(problems),
+        kept.notes,
+    )
 
 
-def _indexed_anew(target: Source, index: Index, sums: "_Sums") -> list[str]:
+def _read_index(target: Source, problems: list[str]) -> Index:
+    """What it says of the shards that were named; one that cannot be read is a problem, and stands for none."""
+    try:
+        index = load_index(target.store)
+    except SourceError as error:
+        index = None
+        problems.append(str(error))
+    else:
+        if index is None:
+            raise SourceError(
+                f"{target.url}: has no index to be compared with; name the source, too: corgi2 verify SRC {target.url}"
+            )
+    if index is None:
+        return make_index(target.format.suffix, 0, [])
+    return without(index, {path for path in index.shards.column("path").to_pylist() if not is_matched(target, path)})
+
+
+def _indexed_anew(target: Source, index: Index, written: dict[str, NewShard]) -> list[str]:
     """Shards whose index is not the one that the shuffle wrote, so that their times say nothing."""
     known = zip(*(index.shards.column(name).to_pylist() for name in ("path", "checksum")), strict=True)
     return [
         f"indexed since the shuffle: {target.url}/{path}; only reading it tells (leave out --quick)"
         for path, checksum in known
-        if sums.shards.get(path, checksum) != checksum
+        if path in written and written[path].checksum != checksum
     ]
 
 
-def _compare_listing(target: Source, index: Index, quick: bool) -> tuple[list[str], list[int]]:
-    """What is missing, extra or of another size, and the numbers of the shards in the index that can be read."""
+def _compare_listing(
+    target: Source, written: dict[str, NewShard], index: Index, quick: bool
+) -> tuple[list[str], list[str]]:
+    """What is missing, extra, of another size or not in the index; and the shards that can be read."""
     now = {entry.path: entry for entry in target.entries}
+    known = {entry.path: entry for entry in index.entries}
     problems, sound = [], []
-    for number, entry in enumerate(index.entries):
-        found = now.pop(entry.path, None)
+    for path, shard in sorted(written.items()):
+        found, name = now.pop(path, None), f"{target.url}/{path}"
         if found is None:
-            problems.append(f"missing: {target.url}/{entry.path}")
-        elif found.size != entry.size:
-            problems.append(f"altered: {target.url}/{entry.path} has {found.size} bytes, not {entry.size}")
-        elif quick and found.etag != entry.etag:
-            problems.append(f"altered: {target.url}/{entry.path} was written after the shuffle, or copied")
+            problems.append(f"missing: {name}")
+        elif found.size != shard.size:
+            problems.append(f"altered: {name} has {found.size} bytes, not {shard.size}")
+        elif index.shards.num_rows and path not in known:
+            problems.append(f"not in the index: {name}")
+        elif quick and path in known and found.etag != known[path].etag:
+            problems.append(f"altered: {name} was written after the shuffle, or copied")
         else:
-            sound.append(number)
-    problems += [f"extra: {target.url}/{path} is not in the index" for path in now]
-    return problems, sound
+            sound.append(path)
+    problems += [
+        f"extra: {target.url}/{path} was not written by the shuffle; move it away, or name the others by a glob"
+        for path in now
+    ]
+    gone = sorted(known.keys() - written.keys() - now.keys())
+    return problems + [f"in the index, but no shard of the shuffle: {target.url}/{path}" for path in gone], sound
 
 
-def _read_all(target: Source, index: Index, numbers: list[int], sums: "_Sums") -> Iterator[tuple[str, Digest | str]]:
+def _read_all(
+    target: Source, index: Index, shards: list[NewShard], kept: "_Kept", memory: int
+) -> Iterator[tuple[str, Digest | str]]:
     """For each shard, by path, the digest of its records, or what is wrong with it."""
     place = {entry.path: number for number, entry in enumerate(target.entries)}
-    paths = index.shards.column("path").to_pylist()
-    total = sum(target.entries[place[paths[number]]].size for number in numbers)
-    with progress("verifying", 2 * total) as bar, ThreadPoolExecutor(_THREADS) as pool:
+    rows = {path: number for number, path in enumerate(index.shards.column("path").to_pylist())}
+    with progress("verifying", 2 * sum(shard.size for shard in shards)) as bar, ThreadPoolExecutor(_THREADS) as pool:
 
-        def one(number: int) -> tuple[str, Digest | str]:
-            file = target.shard(place[paths[number]])
+        def one(shard: NewShard) -> tuple[str, Digest | str]:
+            file, key = target.shard(place[shard.path]), kept.keys[shard.path]
             watched = WatchedShard(file, bar.advance, threading.Event())
             try:
-                _check_bytes(watched, index, number, sums.shards.get(paths[number]))
-                return paths[number], sum((digest(table) for table in target.format.stream(file)), Digest())
+                _check_bytes(watched, shard)
+                if shard.path in rows:
+                    _check_index(file, shard, _blocks_of(index, rows[shard.path]))
+                tables = target.format.stream(file, memory // _THREADS)
+                return shard.path, sum((target.format.digest(table, key) for table in tables), Digest())
+            except TooLargeError:  # which says nothing of the shard
+                raise
             except (ShardError, StoreError) as error:
-                return paths[number], f"altered: {error}"
+                return shard.path, f"altered: {error}"
             finally:
                 bar.advance(file.size)
 
-        yield from pool.map(one, numbers)
+        yield from pool.map(one, shards)
 
 
-def _check_bytes(file: ShardFile, index: Index, number: int, expected: bytes | None) -> None:
-    """Compare a shard's bytes with the checksums of its blocks, and of all of it."""
-    whole, expected = checksum_of(file), expected or index.shards.column("checksum")[number].as_py()
-    if not expected or whole == expected:
+def _check_bytes(file: ShardFile, shard: NewShard) -> None:
+    """Compare a shard's bytes with the checksum of all of it; if they differ, with those of its blocks."""
+    if checksum_of(file) == shard.checksum:
         return
-    rows = np.flatnonzero(index.column("shard") == number).tolist()
-    for row in rows:
-        block = index.blocks.slice(row, 1).to_pylist()[0]
-        view = memoryview(bytearray(block["length"]))
-        file.readinto(block["start"], view)
-        if Checksum.of(view) != block["checksum"]:
-            raise ShardError(file.name, block["start"], f"the block of {block['length']} bytes is not what was written")
+    for block in shard.blocks:
+        if _checksum(file, block) != block.checksum:
+            raise ShardError(file.name, block.start, f"the block of {block.length} bytes is not what was written")
     raise ShardError(file.name, 0, "the shard is not what was written")
 
 
+def _check_index(file: ShardFile, shard: NewShard, blocks: list[Block]) -> None:
+    """Compare what the index says of a shard with what was written; with the shard, if it was cut otherwise since."""
+    written = {(block.start, block.length): block for block in shard.blocks}
+    for block in blocks:
+        same = written.get((block.start, block.length))
+        checksum = same.checksum if same is not None else _checksum(file, block)
+        if (block.checksum and block.checksum != checksum) or (same is not None and same.records != block.records):
+            raise ShardError(file.name, block.start, "the index says otherwise than the shard; run corgi2 index again")
+    if sum(block.records for block in blocks) != sum(block.records for block in shard.blocks):
+        raise ShardError(file.name, 0, "the index counts other records than were written; run corgi2 index again")
+
+
+def _checksum(file: ShardFile, block: Block) -> bytes:
+    view = memoryview(bytearray(block.length))
+    file.readinto(block.start, view)
+    return Checksum.of(view)
+
+
+def _blocks_of(index: Index, shard: int) -> list[Block]:
+    rows = index.blocks.take(number_array(np.flatnonzero(index.column("shard") == shard))).to_pylist()
+    names = [field.name for field in fields(Block)]
+    return [Block(**{name: row[name] for name in names}) for row in rows]
+
+
 @dataclass(frozen=True, slots=True)
-class _Sums:
-    """What the last shuffle kept: what is wrong with it, the shards that it wrote, and the sum of their records."""
+class _Shuffle:
+    """What a finished shuffle has kept of itself."""
 
-    problems: tuple[str, ...]
-    shards: dict[str, bytes] = field(default_factory=dict)
-    """The checksum of each, by its path."""
-    output: Digest = field(default_factory=Digest)
-    with_replacement: bool = False
-    skipped: tuple[str, ...] = ()
+    recipe: Recipe
+    done: Done
+    markers: tuple[Marker, ...]
+    """Of its last pass."""
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        return (*self.recipe.skipped, *self.done.skipped)
 
 
-def _compare_markers(store: Store) -> _Sums:
-    """Read the markers of the last shuffle, and add them up."""
-    generation = max(runs(entry.path for entry in store.list(CORGI_FOLDER, levels=2)), default=None)
-    if generation is None:
-        return _Sums((f"{store.url}: has an index, but no sums of a shuffle; name the source, too",))
-    journal = Journal(store, generation)
-    recipe = Recipe.decode(_read(store, journal.plan_path), f"{store.url}/{journal.plan_path}")
-    done = json.loads(_read(store, journal.done_path))
-    passes = done["passes"]
-    problems: list[str] = []
+@dataclass(slots=True)
+class _Kept:
+    """What all shuffles have kept: what is wrong with it, what of it nothing covers, and the shards that they wrote and
+    that no later one has consumed."""
+
+    problems: list[str] = field(default_factory=list)
+    shuffles: list[_Shuffle] = field(default_factory=list)
+    live: dict[str, NewShard] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    """That the records of each were hashed with."""
+    covered: set[str] = field(default_factory=lambda: {INDEX_PATH})
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        strange = [path for path in self.files if path not in self.covered]
+        if not strange:
+            return ()
+        return (f"not covered: {plural(len(strange), 'file')} in {CORGI_FOLDER}/, such as {strange[0]}",)
+
+
+def _read_kept(store: Store) -> _Kept:
+    """Read what the shuffles have kept, the oldest first: a later one in place consumes what an earlier one wrote."""
+    kept = _Kept(files=[entry.path for entry in store.list(CORGI_FOLDER)])
+    generations = sorted(runs(kept.files))
+    if not generations:
+        kept.problems.append(
+            f"{store.url}: has no sums of a shuffle; name the source, too: corgi2 verify SRC {store.url}"
+        )
+    for generation in generations:
+        _read_shuffle(Journal(store, generation), kept)
+    return kept
+
+
+def _read_shuffle(journal: Journal, kept: _Kept) -> None:
+    try:
+        held, done = load_plan(journal), journal.read_done()
+        if held is None or done is None:
+            raise SourceError(f"{journal.store.url}/{journal.folder}: plan or sums are gone; compare with the source")
+        recipe, index = held
+        _check_decisions(journal, kept)
+    except SourceError as error:
+        kept.problems.append(str(error))
+        return
+    for entry in index.entries if recipe.settings.in_place else ():
+        kept.live.pop(entry.path, None)
+    markers = tuple(_add_up(journal, recipe, done, kept))
+    kept.covered |= {journal.plan_path, journal.source_path(recipe.blocks_sha256), journal.done_path}
+    kept.shuffles.append(_Shuffle(recipe, done, markers))
+    for shard in (shard for marker in markers for shard in marker.shards):
+        kept.live[shard.path], kept.keys[shard.path] = shard, recipe.key
+
+
+def _check_decisions(journal: Journal, kept: _Kept) -> None:
+    """What else a shuffle in place has written down."""
+    if journal.fate() != (CONSUMED if journal.generation else None):
+        raise SourceError(f"{journal.store.url}/{journal.fate_path}: is not what a finished shuffle leaves")
+    journal.read_replaced()
+    kept.covered |= {path for path in kept.files if path == journal.fate_path or journal.is_replaced(path)}
+
+
+def _add_up(journal: Journal, recipe: Recipe, done: Done, kept: _Kept) -> list[Marker]:
+    """Compare the markers of all passes with the sums; those of the last one."""
     before: Digest | None = None
-    for number, sums in enumerate(passes, 1):
-        found = [journal.read_marker(number, group) for group in range(sums["groups"])]
-        markers = [marker for marker in found if marker is not None]
+    markers: list[Marker] = []
+    for number, sums in enumerate(done.passes, 1):
+        markers = [marker for group in range(sums.groups) if (marker := _marker(journal, number, group, recipe, kept))]
         taken = sum((marker.input for marker in markers), Digest())
         given = sum((marker.output for marker in markers), Digest())
-        if len(markers) < len(found) or (taken, given) != (Digest(**sums["input"]), Digest(**sums["output"])):
-            problems.append(f"the markers of pass {number} do not add up to what was noted at the end")
+        if len(markers) < sums.groups or (taken, given) != (sums.input, sums.output):
+            kept.problems.append(f"the markers of pass {number} do not add up to what was noted at the end")
         if not recipe.settings.with_replacement:
             unequal = [marker.group for marker in markers if marker.input != marker.output]
-            problems += [f"group {group} of pass {number} wrote other records than it read" for group in unequal]
+            kept.problems += [f"group {group} of pass {number} wrote other records than it read" for group in unequal]
             if before not in (None, taken):
-                problems.append(f"pass {number} read other records than the pass before wrote")
+                kept.problems.append(f"pass {number} read other records than the pass before wrote")
         before = given
-    shards = {shard.path: shard.checksum for marker in markers for shard in marker.shards}
-    skipped = (*recipe.skipped, *done["skipped"])
-    return _Sums(tuple(problems), shards, given, recipe.settings.with_replacement, skipped)
+    return markers
 
 
-def _compare_records(index: Index, digests: dict[str, Digest | str], sums: _Sums) -> list[str]:
-    """Whether the shards of the last shuffle hold the records that it wrote."""
-    there = {path: found for path, found in digests.items() if isinstance(found, Digest)}
-    count = sum(found.count for found in there.values())
+def _marker(journal: Journal, number: int, group: int, recipe: Recipe, kept: _Kept) -> Marker | None:
+    path = journal.marker_path(number, group)
+    try:
+        marker = journal.read_marker(number, group)
+    except SourceError as error:
+        kept.problems.append(str(error))
+        return None
+    kept.covered.add(path)
+    if marker is None:
+        kept.problems.append(f"{journal.store.url}/{path}: is gone")
+    elif (marker.group, marker.plan) != (group, recipe.id):
+        kept.problems.append(f"{journal.store.url}/{path}: is the marker of another group, or of another plan")
+        return None
+    return marker
+
+
+def _compare_records(index: Index, found: dict[str, Digest], kept: _Kept) -> list[str]:
+    """Whether the shards of each shuffle, if they are all there, hold the records that it wrote."""
+    count = sum(each.count for each in found.values())
     problems = []
     if count != index.records:
         problems.append(f"{count:,} records are there, the index knows {index.records:,}")
-    if sums.shards.keys() <= there.keys() and sum((there[path] for path in sums.shards), Digest()) != sums.output:
-        problems.append("the records that are there do not add up to those that were written")
+    for shuffle in kept.shuffles:
+        paths = {shard.path for marker in shuffle.markers for shard in marker.shards}
+        is_whole = all(path in found and kept.keys[path] == shuffle.recipe.key for path in paths)
+        given = sum((marker.output for marker in shuffle.markers), Digest())
+        if is_whole and sum((found[path] for path in paths), Digest()) != given:
+            problems.append("the records that are there do not add up to those that were written")
     return problems
-
-
-def _read(store: Store, path: str) -> bytearray:
-    entry = store.head(path)
-    if entry is None:
-        raise SourceError(f"{store.url}/{path}: is gone; name the source, too, to compare with it")
-    return read_object(store, entry)

@@ -8,7 +8,7 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corgi2.arrays import number_array
+from corgi2.arrays import number_array, numpy_of
 
 SLICE_BYTES = 4_000_000
 """A gather's working set: large enough to hide its overhead, small enough for a core's cache (docs/benchmarks.md)."""
@@ -46,26 +46,41 @@ class Arena:
     """Room for the bytes of one group, handed out from front to back, by any thread.
 
     A claim is a promise that nobody else writes there until `clear`. Whoever clears it must have dropped the
-    tables that lie over it.
+    tables that lie over it. What a group takes elsewhere (offsets, rows, the permutation) is spent from the same room,
+    before it is taken.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._memory = reserve(capacity)
-        self._used = 0
+        self._used = self._spent = 0
         self._lock = threading.Lock()
 
     @property
     def used(self) -> int:
         return self._used
 
+    @property
+    def left(self) -> int:
+        return self.capacity - self._used - self._spent
+
     def claim(self, size: int) -> int:
         """The offset of ``size`` fresh bytes."""
         with self._lock:
-            if self._used + size > self.capacity:
-                raise MemoryError(f"the buffer of {self.capacity} bytes holds {self._used}; {size} more do not fit")
+            self._check(size)
             start, self._used = self._used, self._used + size
             return start
+
+    def spend(self, size: int) -> None:
+        """So many bytes are about to be taken elsewhere."""
+        with self._lock:
+            self._check(size)
+            self._spent += size
+
+    def _check(self, size: int) -> None:
+        if size > self.left:
+            held = self._used + self._spent
+            raise MemoryError(f"the buffer of {self.capacity} bytes holds {held}; {size} more do not fit")
 
     def view(self, start: int, size: int) -> memoryview:
         return self._memory[start : start + size]
@@ -79,7 +94,7 @@ class Arena:
         return np.frombuffer(self._memory, np.uint8, size, start)
 
     def clear(self) -> None:
-        self._used = 0
+        self._used = self._spent = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +155,13 @@ def gather(group: Group, order: Indices, slice_bytes: int = SLICE_BYTES) -> Iter
         records = order[batch : batch + _BATCH]
         rows = records if group.rows is None else group.rows[records]
         for start, stop in _slices(_row_bytes(group, rows), slice_bytes):
-            yield take(records[start:stop])
+            yield take(records[start:stop]) if stop - start > 1 else _alone(group, int(rows[start]))
+
+
+def _alone(group: Group, row: int) -> pa.Table:
+    """One record, where it lies: it may be as large as the buffer."""
+    table = group.table.slice(row, 1).combine_chunks()
+    return table if group.schema is None else table.cast(group.schema)
 
 
 def taker(group: Group) -> Callable[[Indices], pa.Table]:
@@ -204,18 +225,65 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-FRAMED_SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
+_FRAMED_SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
+_LOOSE_SCHEMA = pa.schema([*_FRAMED_SCHEMA, *(pa.field(name, pa.int64(), nullable=False) for name in ("lead", "tail"))])
+"""Where bytes that belong to no record travel with some: how many lie before each record, and how many behind it."""
+_LONG_RUN = 1 << 20
 
 
 def _is_framed(table: pa.Table) -> bool:
-    return bool(table.schema.equals(FRAMED_SCHEMA)) and table.column(0).num_chunks == 1
+    return bool(table.schema.field(0).equals(_FRAMED_SCHEMA.field(0))) and table.column(0).num_chunks == 1
 
 
-def framed_table(offsets: Indices, data: npt.NDArray[np.uint8]) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class Loose:
+    """Bytes that belong to no record, within the span of each record: before it, and behind it."""
+
+    lead: Indices
+    tail: Indices
+
+
+def framed_table(offsets: Indices, data: npt.NDArray[np.uint8], loose: Loose | None = None) -> pa.Table:
     """Records laid over bytes: row i is ``data[offsets[i]:offsets[i + 1]]``. Nothing is copied."""
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     array = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
-    return pa.Table.from_arrays([array], schema=FRAMED_SCHEMA)
+    if loose is None:
+        return pa.Table.from_arrays([array], schema=_FRAMED_SCHEMA)
+    return pa.Table.from_arrays([array, number_array(loose.lead), number_array(loose.tail)], schema=_LOOSE_SCHEMA)
+
+
+def thirds(table: pa.Table) -> pa.Array:
+    """Each row of a framed table as three values: what travels before the record, the record, what travels behind."""
+    offsets = record_offsets(table)
+    lead, tail = (numpy_of(table.column(number)) for number in (1, 2))
+    cuts = np.append(np.stack([offsets[:-1], offsets[:-1] + lead, offsets[1:] - tail], axis=1).ravel(), offsets[-1])
+    buffers = [None, pa.py_buffer(cuts), table.column(0).chunks[0].buffers()[2]]
+    return pa.Array.from_buffers(pa.large_binary(), len(cuts) - 1, buffers)
+
+
+def loose_bytes(table: pa.Table) -> Iterator[npt.NDArray[np.uint8]]:
+    """What belongs to no record in a framed table: whole items, one behind another."""
+    if table.num_columns == 1:
+        return
+    offsets, data = (thirds(table).buffers()[number] for number in (1, 2))
+    cuts = np.frombuffer(offsets, np.int64)
+    lengths = np.diff(cuts)
+    lengths[1::3] = 0
+    for run in np.flatnonzero(lengths > _LONG_RUN).tolist():
+        yield np.frombuffer(data, np.uint8, lengths[run], cuts[run])
+    short = np.flatnonzero((lengths > 0) & (lengths <= _LONG_RUN))
+    spans = map(slice, cuts[short].tolist(), cuts[short + 1].tolist())
+    if joined := b"".join(map(memoryview(data).__getitem__, spans)):
+        yield np.frombuffer(joined, np.uint8)
+
+
+def records_alone(group: Group) -> Group:
+    """The same records, without what travels with them."""
+    if not _is_framed(group.table) or group.table.num_columns == 1:
+        return group
+    rows = np.arange(group.table.num_rows) if group.rows is None else group.rows
+    table = pa.Table.from_arrays([thirds(group.table)], schema=_FRAMED_SCHEMA)
+    return replace(group, table=table, rows=3 * rows + 1)
 
 
 def record_offsets(table: pa.Table) -> Indices:

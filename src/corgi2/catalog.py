@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from corgi2.arrays import numpy_of
+from corgi2.budget import reading_bytes
 from corgi2.errors import SourceError
 from corgi2.forecast import forecast
 from corgi2.index import Index, cache_store, index_source, load_index, open_index, save_index, sketch_source
@@ -50,15 +51,18 @@ class Catalog:
         return state.hexdigest()[:16]
 
 
-def open_catalog(uri: str | os.PathLike[str], options: Options | None, needs_counts: bool) -> Catalog:
-    """The blocks at a URI. Where the records must be counted, a local folder is scanned once, with progress."""
+def open_catalog(
+    uri: str | os.PathLike[str], options: Options | None, needs_counts: bool, buffer_bytes: int | None = None
+) -> Catalog:
+    """The blocks at a URI. Where the records must be counted, a local folder is scanned once, with progress, in so much
+    memory."""
     source = find_source(uri, options)
-    index = open_index(source) or _counted(source, uri, needs_counts)
+    index = open_index(source) or _counted(source, uri, needs_counts, buffer_bytes)
     source = replace(source, entries=tuple(index.entries))
     return Catalog(source, index, lineage_of(index))
 
 
-def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool) -> Index:
+def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool, buffer_bytes: int | None) -> Index:
     is_local = isinstance(source.store, LocalStore)
     if not is_local and not source.format.has_footer:
         if needs_counts:
@@ -66,12 +70,13 @@ def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool) ->
                 f"{source.url}: has no index, and an epoch of counted records needs one; run once: corgi2 index "
                 f"{shlex.quote(os.fspath(uri))}  (or give repeat=True, for endless epochs without a count)"
             )
-        return forecast(source, sketch_source(source), None).index
+        return forecast(source, sketch_source(source), None, reading_bytes(buffer_bytes)).index
     cache = cache_store(source)
     with _alone(cache) as can_keep:
         index = open_index(source)  # somebody else may have been faster
         if index is None:
-            index = forecast(source, index_source(source, known=load_index(source.store)), None).index
+            found = index_source(source, known=load_index(source.store), buffer_bytes=buffer_bytes)
+            index = forecast(source, found, None, reading_bytes(buffer_bytes)).index
             if can_keep:
                 save_index(cache, index)
     return index

@@ -1,18 +1,24 @@
-"""The command line. Errors that a person can do something about are one line each, exit code 1 or 2."""
+"""The command line. An error is one line, or with --json one object, on standard error; exit codes are for scripts."""
 
+import io
 import json
 import logging
 import os
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import click
 
-from corgi2.errors import Corgi2Error, DamageError, SourceError, StoreError
+from corgi2.errors import DamageError, SourceError, StoreError
+from corgi2.problem import FAILED, NO, Problem, problem_of
 from corgi2.shard import BLOCK_BYTES
 from corgi2.sizes import format_size, parse_size
 from corgi2.version import __version__
@@ -23,43 +29,34 @@ _SRC_HELP = """SRC is a folder, one shard, a glob ('train-*.tar') or a brace ran
 this machine or in s3://, gs://, az://. Put globs and braces in quotes, so that the shell leaves them alone."""
 
 
-class Size(click.ParamType[int]):
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def size(value: Any) -> int:
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
-class Number(click.ParamType[int]):
+def number(value: Any) -> int:
     """A whole number, which may be written 1.3e9."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            number = float(value)
-            if not 1 <= number < 1e18:
-                raise ValueError
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no number between 1 and 1e18; write 1300000000 or 1.3e9", param, ctx)
-        return int(value) if str(value).isdigit() else int(number)
+    try:
+        found = float(value)
+        if not 1 <= found < 1e18:
+            raise ValueError
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{value!r} is no number between 1 and 1e18; write 1300000000 or 1.3e9") from error
+    return int(value) if str(value).isdigit() else int(found)
 
 
-class KeyValue(click.ParamType[tuple[str, str]]):
-    name = "key=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        key, equals, text = str(value).partition("=")
-        if not equals or not key:
-            self.fail("write KEY=VALUE, for example endpoint=http://127.0.0.1:9000", param, ctx)
-        return key, text
+def key_value(value: Any) -> tuple[str, str]:
+    key, equals, text = str(value).partition("=")
+    if not equals or not key:
+        raise click.BadParameter("write KEY=VALUE, for example endpoint=http://127.0.0.1:9000")
+    return key, text
 
 
 def _store_option(name: str, text: str) -> Callable[[Command], Command]:
-    return click.option(f"--{name}-option", f"{name}_options", type=KeyValue(), multiple=True, help=text)
+    names = f"--{name}-option", f"{name}_options"
+    return click.option(*names, type=key_value, metavar="KEY=VALUE", multiple=True, help=text)
 
 
 _src_option = _store_option(
@@ -71,7 +68,10 @@ _src_option = _store_option(
 _dst_option = _store_option("dst", "The same for DST's store.")
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for errors, too.")
+_buffer_option = click.option(
+    "--buffer", type=size, help="Memory to read with; the largest record must fit.  [default: 1GB]"
+)
 _html_option = click.option("--html", help="Write a page with pictures to this file. It needs no network.")
 _label_option = click.option(
     "--label", multiple=True, help="Measure mixing by this tar part, column or JSON key. May be repeated."
@@ -102,6 +102,13 @@ def cli() -> None:
     See it work:            corgi2 demo
 
     Sizes are bytes (4096), powers of 1000 (64KB, 8GB) or of 1024 (64KiB, 8GiB).
+
+    \b
+    Exit codes:  0  done, or yes
+                 1  the answer is no: verify found a difference, inspect found damage
+                 2  wrong usage
+                 3  it could not be done: no such folder, a damaged shard, no space, a store that fails
+                 130, 143  stopped by SIGINT (Ctrl-C), SIGTERM
     """
 
 
@@ -110,15 +117,15 @@ def cli() -> None:
 @_label_option
 @_feature_option
 @_sample_option
-@click.option(
-    "--online-buffer", type=Size(), help="Say how even the classes of a loader's buffer of this size would be."
-)
+@click.option("--online-buffer", type=size, help="Say how even the classes of a loader's buffer of this size would be.")
 @click.option("--after", help="Measure this data set, too: SRC after a shuffle, say.")
+@_buffer_option
 @_html_option
 @_src_option
 @_json_option
 def inspect(
     src: str,
+    buffer: int | None,
     label: tuple[str, ...],
     feature: tuple[str, ...],
     sample: int,
@@ -127,7 +134,7 @@ def inspect(
     html: str | None,
     src_options: tuple[tuple[str, str], ...],
     as_json: bool,
-) -> None:
+) -> int:
     """Say what SRC is made of: format, shards, blocks, records, bytes, and the damage found.
 
     Reads all shards once, unless an index is up to date (Parquet: footers only). Writes nothing. The exit code is 1
@@ -145,7 +152,7 @@ def inspect(
         raise click.UsageError("--after needs --label or --feature to measure by")
     _check_page(html)
     options = dict(src_options)
-    source, survey, indexed = look_at(src, options)
+    source, survey, indexed = look_at(src, options, buffer)
     description = describe(source, survey, indexed)
     result, text = description.as_json(), description.as_text()
     if (label or feature) and not description.damage:
@@ -157,29 +164,39 @@ def inspect(
         result, text = result | mixing.as_json(), f"{text}\n{mixing.as_text()}"
         page = mixing.as_page(src) if html else ""
     elif label or feature:
-        _complain("not measured, because shards are damaged")
+        if not as_json:
+            _say("not measured, because shards are damaged")
         page = ""
     click.echo(json.dumps(result, indent=2) if as_json else text)
     if html and page:
         _write(html, page)
-    if description.damage:
-        _complain("\n".join(description.damage))
-        sys.exit(1)
+    if not description.damage:
+        return 0
+    _complain(replace(problem_of(DamageError(survey.damage)), text="\n".join(description.damage)))
+    return NO
 
 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
 @click.option(
     "--block-size",
-    type=Size(),
+    type=size,
     default=BLOCK_BYTES,
     show_default="64MB",
     help="Cut shards into blocks of about this size, at record boundaries. Parquet: a row group is a block.",
 )
 @click.option("--cache", is_flag=True, help="Keep the index in your cache folder, for data that you may not write to.")
+@_buffer_option
 @_src_option
 @_json_option
-def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, str], ...], as_json: bool) -> None:
+def index(
+    src: str,
+    block_size: int,
+    cache: bool,
+    buffer: int | None,
+    src_options: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> None:
     """Scan SRC once and keep where its blocks lie, in .corgi2/ beside the data.
 
     Other commands and the loader then start at once. Run it again after adding shards: only new and changed ones are
@@ -197,15 +214,17 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
         known = load_index(store)
     except SourceError:
         known = None  # damaged, or of another version: it is made anew
-    survey = survey_source(source, block_size, known)
+    survey = survey_source(source, block_size, known, buffer)
     made = survey.index
     if made.shards.num_rows:
         try:
             save_index(store, merge(known, made))
         except StoreError as error:
-            raise error if cache else StoreError(f"{error}; --cache keeps the index in your cache folder") from error
+            if not cache:
+                error.hint = "--cache keeps the index in your cache folder"
+            raise
     if survey.damage:
-        raise DamageError(survey.damage)
+        raise DamageError(survey.damage, hint="restore what is damaged, and index again: nothing else is read then")
     result = {
         "index": f"{store.url}/.corgi2/index",
         "format": source.format.name,
@@ -229,7 +248,7 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
 @click.argument("dst", required=False)
-@click.option("--buffer", type=Size(), help="Memory for one group of blocks.  [default: half of what may be used]")
+@click.option("--buffer", type=size, help="Memory for one group of blocks.  [default: half of what may be used]")
 @click.option("--buffer-blocks", type=click.IntRange(min=1), help="Mix so many blocks at a time (n), not more.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, another order.")
 @click.option(
@@ -241,7 +260,7 @@ def index(src: str, block_size: int, cache: bool, src_options: tuple[tuple[str, 
 )
 @click.option("--with-replacement", is_flag=True, help="As the paper prints it: drops about half of the records.")
 @click.option(
-    "--shard-size", type=Size(), help="Write shards of about this size.  [default: about as many shards as SRC has]"
+    "--shard-size", type=size, help="Write shards of about this size.  [default: about as many shards as SRC has]"
 )
 @click.option("--shard-records", type=click.IntRange(min=1), help="Write shards of about so many records.")
 @click.option(
@@ -298,15 +317,21 @@ def shuffle(
     if restart and dry_run:
         raise click.UsageError("--restart discards, --dry-run touches nothing; give one of them")
     job = plan_shuffle(src, dst, settings, dict(src_options), dict(dst_options), restart)
-    click.echo(job.describe(), err=as_json)
+    if as_json:
+        for warning in job.warnings():
+            _say(warning)
+    else:
+        click.echo(job.describe())
     if dry_run:
         if as_json:
             click.echo(json.dumps(job.as_json(), indent=2))
         return
     try:
-        report = run_shuffle(job, workers, engine, address)
-    except KeyboardInterrupt:
-        _leave(f"stopped; nothing is lost. To go on: {_command_line()}")
+        with _on_signals(_stop):
+            report = run_shuffle(job, workers, engine, address)
+    except StopError as stop:
+        error, hint = "stopped; nothing is lost", f"To go on: {_command_line()}"
+        _leave(stop.signal, Problem(error, "interrupted", hint=hint, text=f"{error}. {hint}"))
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))
         return
@@ -320,19 +345,19 @@ def shuffle(
 
 @cli.command("plan", epilog=_SRC_HELP)
 @click.argument("src", required=False)
-@click.option("--buffer", type=Size(), help="Of the offline pass, a node.  [default: half of the memory there is]")
-@click.option("--online-buffer", type=Size(), default="2GB", show_default=True, help="Of the loader, a node.")
-@click.option("--epochs", type=Number(), default=10, show_default=True, help="That will be trained.")
-@click.option("--nodes", type=Number(), default=1, show_default=True, help="Machines that shuffle, and that train.")
+@click.option("--buffer", type=size, help="Of the offline pass, a node.  [default: half of the memory there is]")
+@click.option("--online-buffer", type=size, default="2GB", show_default=True, help="Of the loader, a node.")
+@click.option("--epochs", type=number, default=10, show_default=True, help="That will be trained.")
+@click.option("--nodes", type=number, default=1, show_default=True, help="Machines that shuffle, and that train.")
 @_label_option
 @_feature_option
 @_sample_option
 @click.option("--h-d", "h_d", type=float, help="h_D, if it is known, instead of --label.  [default: the worst, b]")
-@click.option("--records", type=Number(), help="Without SRC: how many.")
-@click.option("--bytes", "size", type=Size(), help="Without SRC: of all shards.")
-@click.option("--shards", type=Number(), help="Without SRC: how many.")
+@click.option("--records", type=number, help="Without SRC: how many.")
+@click.option("--bytes", "size", type=size, help="Without SRC: of all shards.")
+@click.option("--shards", type=number, help="Without SRC: how many.")
 @click.option("--prices", help="aws, gcs, azure, or a JSON file of your own.  [default: those of SRC's store]")
-@click.option("--bandwidth", type=Size(), help="Bytes a second, of a node.  [default: measured on SRC; else 500MB]")
+@click.option("--bandwidth", type=size, help="Bytes a second, of a node.  [default: measured on SRC; else 500MB]")
 @click.option("--latency", type=float, help="Milliseconds.  [default: measured on SRC; else 30]")
 @_html_option
 @_src_option
@@ -378,7 +403,7 @@ def _write(path: str, text: str) -> None:
     partial = Path(f"{path}.partial")
     partial.write_text(text, "utf-8", "replace")
     partial.replace(path)
-    _complain(f"the page is {path}")
+    _say(f"the page is {path}")
 
 
 def _command_line() -> str:
@@ -391,18 +416,56 @@ _SECRET = re.compile(
 )
 
 
-def _leave(text: str) -> NoReturn:
-    """End at once: threads that wait for a store could take minutes."""
-    _complain(text)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(130)
+class StopError(BaseException):
+    """A signal has asked to end what is under way, in good order."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
+
+
+Handler = Callable[[int, FrameType | None], None]
+
+
+@contextmanager
+def _on_signals(handler: Handler) -> Iterator[None]:
+    """For Ctrl-C and SIGTERM; those that whoever started this wants to be ignored are."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
+    for number in heeded:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in heeded.items():
+            signal.signal(number, old)
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    """The next signal does not wait for good order."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, _end)
+    raise StopError(number)
+
+
+def _end(number: int, _: FrameType | None = None) -> None:
+    """At once: what only reads leaves nothing behind, and a thread that waits for a store could take minutes."""
+    _leave(number, Problem("interrupted; nothing was damaged", "interrupted", hint="run the same command again"))
+
+
+def _leave(number: int, problem: Problem) -> NoReturn:
+    with suppress(OSError, RuntimeError):  # closed, or just at work
+        sys.stdout.flush()
+    with suppress(OSError, RuntimeError):
+        _complain(problem)
+    os._exit(128 + number)
 
 
 @cli.command(epilog=_SRC_HELP)
 @click.argument("src")
 @click.argument("dst", required=False)
 @click.option("--quick", is_flag=True, help="Without DST: compare sizes, times and sums, and read no shard.")
+@_buffer_option
 @_src_option
 @_dst_option
 @_json_option
@@ -410,10 +473,11 @@ def verify(
     src: str,
     dst: str | None,
     quick: bool,
+    buffer: int | None,
     src_options: tuple[tuple[str, str], ...],
     dst_options: tuple[tuple[str, str], ...],
     as_json: bool,
-) -> None:
+) -> int:
     """Prove that DST holds exactly the records of SRC, in whatever order, by count and sum of 128-bit hashes.
 
     Reads both once, in constant memory. If they differ, it says how many records are missing or extra and where
@@ -425,9 +489,9 @@ def verify(
     from corgi2.verdict import verify as compare
 
     options = dict(src_options), dict(dst_options)
-    verdict: Any = compare(src, dst, quick=quick, storage_options=options[0], target_options=options[1])
+    verdict: Any = compare(src, dst, quick=quick, buffer=buffer, storage_options=options[0], target_options=options[1])
     click.echo(json.dumps(verdict.as_json(), indent=2) if as_json else verdict.as_text())
-    sys.exit(0 if verdict.same else 1)
+    return 0 if verdict.same else NO
 
 
 @cli.command()
@@ -443,27 +507,64 @@ def demo(folder: str) -> None:
     run(folder)
 
 
-def _complain(text: str) -> None:
-    for line in text.splitlines():
-        click.echo(f"corgi2: {line}", err=True)
+def _say(text: str) -> None:
+    """A notice: no result, and no error."""
+    click.echo(f"corgi2: {text}", err=True)
+
+
+def _complain(problem: Problem) -> None:
+    for line in problem.lines(_wants_json()):
+        click.echo(line, err=True)
+
+
+def _wants_json() -> bool:
+    """Known before the arguments are: they may be wrong."""
+    return "--json" in sys.argv[1:]
 
 
 def main() -> None:
     """Run the command line; errors and notices become a line each."""
+    _prepare_streams()
     logging.basicConfig(format="corgi2: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    with _on_signals(_end):
+        code = _run()
+    sys.exit(code)
+
+
+def _prepare_streams() -> None:
+    """Names may hold anything; and where a stream was closed, no shard shall be opened in its place."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run() -> int:
     try:
-        cli(standalone_mode=False)
-    except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
+        code = cli(prog_name="corgi2", standalone_mode=False) or 0
+        sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted; nothing was damaged, run the same command again")
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except (Corgi2Error, ValueError, MemoryError, NotImplementedError, OSError) as error:
-        _complain(str(error))
-        sys.exit(1)
+        if "\n" in error.format_message():  # all of the help, where no command was given
+            error.show()
+            return error.exit_code
+        return _failed(error)
+    except SystemExit:  # by click, where nobody reads the output any more
+        return FAILED
+    except Exception as error:
+        return _failed(error)
+    return int(code)
+
+
+def _failed(error: Exception) -> int:
+    """Whatever can be said of it, the exit code tells."""
+    problem = problem_of(error)
+    with suppress(OSError):
+        _complain(problem)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # and nobody shall try again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return problem.exit_code

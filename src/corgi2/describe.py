@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from corgi2.index import Index, Survey, load_index, open_index, survey_source
-from corgi2.sizes import format_size
+from corgi2.sizes import format_size, parse_size
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
 
@@ -68,17 +68,23 @@ def left_alone(others: tuple[str, ...]) -> str:
     return f"{len(others)} files are no shards and are left where they are: {shown}"
 
 
-def inspect(uri: str | os.PathLike[str], storage_options: Options | None = None) -> Description:
-    """Describe a data set: from its index where that is up to date, else by a scan of all its shards."""
-    return describe(*look_at(uri, storage_options))
+def inspect(
+    uri: str | os.PathLike[str], storage_options: Options | None = None, *, buffer: int | str | None = None
+) -> Description:
+    """Describe a data set: from its index where that is up to date, else by a scan of all its shards, of which the
+    largest record must fit ``buffer``, 1 GB if it is not given."""
+    return describe(*look_at(uri, storage_options, None if buffer is None else parse_size(buffer)))
 
 
-def look_at(uri: str | os.PathLike[str], storage_options: Options | None = None) -> tuple[Source, Survey, bool]:
+def look_at(
+    uri: str | os.PathLike[str], storage_options: Options | None = None, buffer_bytes: int | None = None
+) -> tuple[Source, Survey, bool]:
     """A source, what is in it, and whether an index said so."""
     source = find_source(uri, storage_options, "inspect")
     index = open_index(source)
-    survey = Survey(index, ()) if index is not None else survey_source(source, known=load_index(source.store))
-    return source, survey, index is not None
+    if index is not None:
+        return source, Survey(index, ()), True
+    return source, survey_source(source, known=load_index(source.store), buffer_bytes=buffer_bytes), False
 
 
 def describe(source: Source, survey: Survey, indexed: bool) -> Description:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.arrays import number_array
-from corgi2.block import Group, Indices, gather
+from corgi2.block import Group, Indices, gather, taker
 from corgi2.errors import ShardError
 from corgi2.index import Index, with_column
 from corgi2.memory import release_unused
@@ -32,14 +32,22 @@ class Forecast:
 
 
 def forecast(
-    source: Source, index: Index, profile: str | None, skip_bad: bool = False, most: int = SAMPLE_BLOCKS
+    source: Source,
+    index: Index,
+    profile: str | None,
+    buffer_bytes: int,
+    skip_bad: bool = False,
+    most: int = SAMPLE_BLOCKS,
 ) -> Forecast:
     """Correct footprints that are estimates; predict the growth where the format compresses: mixing destroys what
-    order saved, with up to ``most`` blocks mixed. Without a profile to write with, nothing grows."""
+    order saved, with up to ``most`` blocks mixed. Without a profile to write with, nothing grows. Blocks that are too
+    large for the buffer by what is known of them are left as they are."""
     unsure = ~index.column("exact")
     if not unsure.any() and (profile is None or not source.format.compresses):
         return Forecast(index, 1.0)
     among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
+    if source.format.has_footer:
+        among = among[index.column("footprint")[among] <= max(buffer_bytes, _SOME_BYTES)]
     picks = among[spread(len(among), SAMPLE_BLOCKS)]
     footprints, lengths = index.column("footprint").copy(), index.column("length")
     estimated = measured = stored = 0.0
@@ -48,7 +56,7 @@ def forecast(
     grows = profile is not None and source.format.compresses
     chosen = set(picks[spread(len(picks), most)].tolist()) if grows else set()
     for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
-        seen = 0
+        seen, room = 0, _SOME_BYTES // max(1, len(chosen))
         try:
             for taste in source.format.taste(piece):
                 estimated += footprints[number] * taste.stored_bytes / max(1, int(lengths[number]))
@@ -57,8 +65,9 @@ def forecast(
                 records += taste.group.records
                 if number in chosen:
                     tasted = footprints[number] if source.format.has_footer else taste.group.footprint
-                    parts.append(_some(taste.group, seen, len(chosen) * max(1, -(-tasted // _SOME_BYTES))))
-                    seen += taste.group.records
+                    share = len(chosen) * max(1, -(-tasted // _SOME_BYTES))
+                    parts.append(_some(taste.group, seen, share, room))
+                    seen, room = seen + taste.group.records, room - parts[-1].nbytes
         except ShardError:
             if not skip_bad:
                 raise
@@ -74,11 +83,13 @@ def spread(count: int, most: int) -> Indices:
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
 
 
-def _some(group: Group, seen: int, share: int) -> pa.Table:
-    """One in ``share`` of a block's records, at random, of which this group comes after so many that were seen."""
+def _some(group: Group, seen: int, share: int, room: int) -> pa.Table:
+    """One in ``share`` of a block's records, at random, of which this group comes after so many that were seen; fewer,
+    where they turn out to take more than there is room for."""
     count = -(-(seen + group.records) // share) - -(-seen // share)
+    count = min(count, max(seen == 0, room * group.records // max(1, group.footprint)))
     order = permutation(group.records, (seen, group.records))[:count]
-    return pa.concat_tables([group.table.slice(0, 0), *gather(group, order)]).combine_chunks()
+    return taker(group)(order)
 
 
 def _encoded(source: Source, parts: list[pa.Table], profile: str) -> float:

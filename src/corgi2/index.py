@@ -20,16 +20,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corgi2.arrays import number_array, numpy_of, value_table
-from corgi2.errors import DamageError, ShardError, SourceError
+from corgi2.budget import readers_of, reading_bytes
+from corgi2.errors import DamageError, ShardError, SourceError, TooLargeError
 from corgi2.formats import Format
 from corgi2.progress import progress
+from corgi2.seal import seal, unseal
 from corgi2.shard import BLOCK_BYTES, Block, Piece, Scan, ShardFile, WatchedShard, checksum_of
-from corgi2.source import INDEX_PATH, Source
-from corgi2.stores import Entry, Store, open_store, read_object
+from corgi2.source import CORGI_FOLDER, INDEX_PATH, Source
+from corgi2.stores import Entry, Store, open_store, read_path
 
 SCAN_THREADS = 4
 
-_VERSION = 1
 _SHARDS = pa.schema(
     [
         ("path", pa.string()),
@@ -125,19 +126,22 @@ class Survey:
     damage: tuple[ShardError, ...]
 
 
-def index_source(source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None) -> Index:
+def index_source(
+    source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None, buffer_bytes: int | None = None
+) -> Index:
     """Index a source; a damaged shard is an error. Shards that ``known`` holds unchanged are not read again, and those
     that were copied since keep their lineage."""
-    survey = survey_source(source, block_bytes, known)
+    survey = survey_source(source, block_bytes, known, buffer_bytes)
     if survey.damage:
         raise DamageError(survey.damage)
     return survey.index
 
 
 def survey_source(
-    source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None, threads: int = SCAN_THREADS
+    source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None, buffer_bytes: int | None = None
 ) -> Survey:
-    """Scan all shards in parallel, with progress, and go on behind damaged ones."""
+    """Scan all shards in parallel, with progress, and go on behind damaged ones. What takes more memory than a thread's
+    share is scanned again, alone."""
     if known is not None and known.block_bytes == block_bytes and matches(known, source):
         return Survey(known, ())
     held = _held(source, block_bytes, known)
@@ -145,13 +149,14 @@ def survey_source(
     before = {(entry.path, entry.size): scan for entry, scan in held.items()}
     todo = [number for number, scan in enumerate(scans) if scan is None]
     total = sum(source.entries[number].size for number in todo)
-    stop = threading.Event()
+    stop, memory = threading.Event(), reading_bytes(buffer_bytes)
+    threads = readers_of(memory, SCAN_THREADS)
     with progress("scanning", total) as bar, ThreadPoolExecutor(threads) as pool:
 
-        def scan_one(number: int) -> Scan | ShardError:
+        def scan_one(number: int, memory: int = memory // threads) -> Scan | ShardError:
             shard, entry = WatchedShard(source.shard(number), bar.advance, stop), source.entries[number]
             try:
-                return _scan(source.format, shard, block_bytes, before.get((entry.path, entry.size)))
+                return _scan(source.format, shard, block_bytes, before.get((entry.path, entry.size)), memory)
             except ShardError as error:
                 return error
             finally:
@@ -160,6 +165,8 @@ def survey_source(
         try:
             for number, result in zip(todo, pool.map(scan_one, todo), strict=True):
                 scans[number] = result
+            for number in [number for number in todo if isinstance(scans[number], TooLargeError)]:
+                scans[number] = scan_one(number, memory)
         except BaseException:
             stop.set()
             raise
@@ -274,12 +281,12 @@ def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, 
     return held
 
 
-def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | None) -> Scan:
+def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | None, memory: int) -> Scan:
     """A copy of a shard has another time, or etag, than the index says. If it has the same bytes, or the same blocks
     where a scan reads no more than the end of a shard, then these have the lineage that they had."""
     if before is not None and before.checksum and not format.has_footer and checksum_of(shard) == before.checksum:
         return before
-    scan = format.scan(shard, block_bytes)
+    scan = format.scan(shard, block_bytes, memory)
     if before is not None and format.has_footer and _cuts(before) == _cuts(scan):
         return replace(scan, lineage=before.lineage)
     return scan
@@ -292,6 +299,12 @@ def _cuts(scan: Scan) -> list[tuple[int, int, int]]:
 def matches(index: Index, source: Source) -> bool:
     """Whether an index describes exactly these shards, unchanged."""
     return index.entries == list(source.entries)
+
+
+def of_index(source: Source, index: Index) -> Source:
+    """The source with the shards of an index alone, and what the listing knows of them beyond it."""
+    listed = {entry: entry for entry in source.entries}
+    return replace(source, entries=tuple(listed.get(entry, entry) for entry in index.entries))
 
 
 def select(index: Index, source: Source) -> Index | None:
@@ -360,12 +373,13 @@ def _part(index: Index, shards: npt.NDArray[np.int64]) -> Index:
 
 def save_index(store: Store, index: Index) -> None:
     store.publish(INDEX_PATH, [encode_index(index)])
+    store.sweep(CORGI_FOLDER)
 
 
 def load_index(store: Store) -> Index | None:
     """The index that lies in a store, or None."""
-    entry = store.head(INDEX_PATH)
-    return decode_index(read_object(store, entry), f"{store.url}/{INDEX_PATH}") if entry else None
+    data = read_path(store, INDEX_PATH)
+    return None if data is None else decode_index(data, f"{store.url}/{INDEX_PATH}")
 
 
 def cache_store(source: Source) -> Store:
@@ -385,30 +399,29 @@ def open_index(source: Source) -> Index | None:
     return None
 
 
-def encode_index(index: Index) -> pa.Buffer:
+_WAY_OUT = "delete it, and run corgi2 index to make it anew"
+
+
+def encode_index(index: Index) -> bytes:
     """Two Arrow streams, one behind the other, the first with a header in its metadata."""
-    header = {"version": _VERSION, "suffix": index.suffix, "block_bytes": index.block_bytes}
+    header = {"suffix": index.suffix, "block_bytes": index.block_bytes}
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     for table in (index.shards.replace_schema_metadata({"corgi2": json.dumps(header)}), index.blocks):
         with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
             writer.write_table(table)
-    return sink.getvalue()
+    return seal(sink.getvalue())
 
 
 def decode_index(data: bytearray, name: str) -> Index:
     try:
-        reader = pa.BufferReader(data)
+        reader = pa.BufferReader(unseal(data, name, _WAY_OUT))
         shards = pa.ipc.open_stream(reader).read_all()
         header = json.loads(shards.schema.metadata[b"corgi2"])
-        if header["version"] != _VERSION:
-            raise SourceError(
-                f"{name}: made by another version of corgi2 ({header['version']}); delete it and index again"
-            )
         blocks = pa.ipc.open_stream(reader).read_all()
         shards = shards.replace_schema_metadata(None)
         if shards.schema != _SHARDS or blocks.schema != _BLOCKS:
             raise ValueError("other columns than expected")
         return Index(header["suffix"], header["block_bytes"], shards, blocks)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{name}: the index is damaged ({error}); delete it and index again") from error
+        raise SourceError(f"{name}: the index is damaged ({error}); {_WAY_OUT}") from error

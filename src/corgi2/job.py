@@ -1,12 +1,14 @@
 """A planned shuffle as data: what it will do, for people, and how its plan is kept in its target."""
 
 import hashlib
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from corgi2.budget import promised
 from corgi2.errors import SourceError
 from corgi2.index import Index, decode_index, encode_index
 from corgi2.journal import Journal
@@ -15,7 +17,7 @@ from corgi2.recipe import Recipe
 from corgi2.shard import BLOCK_BYTES
 from corgi2.sizes import format_size, plural
 from corgi2.stage import Stage
-from corgi2.stores import Entry, Store, read_object
+from corgi2.stores import Entry, Store, read_path
 
 START_ANEW = "--restart discards what was written and begins anew"
 
@@ -33,6 +35,8 @@ class Job:
     """Whether the target holds the plan already."""
     replaced: tuple[Entry, ...] = ()
     """In place: shards that somebody has put back since the plan was made, and that are read as they are now."""
+    discarded: tuple[str, ...] = ()
+    """What an unfinished shuffle has written to the target, to be deleted before this one begins."""
 
     @property
     def journal(self) -> Journal:
@@ -60,6 +64,11 @@ class Job:
         return lost
 
     @property
+    def promised_bytes(self) -> int:
+        """Of memory, in one process."""
+        return promised(self.recipe.buffer_bytes, self.index.shards.num_rows, self.index.blocks.num_rows)
+
+    @property
     def reads(self) -> int:
         """About: of blocks, in requests of an object store. What lies between two passes is read as it was written."""
         between = 0 if self.first.is_last else len(self.first.groups) * self.first.shards
@@ -82,6 +91,7 @@ class Job:
             "groups": len(self.first.groups),
             "n": self.first.n,
             "buffer_bytes": self.recipe.buffer_bytes,
+            "memory_bytes": self.promised_bytes,
             "reads": self.reads,
             "writes": self.writes,
             "growth": self.recipe.growth,
@@ -99,59 +109,69 @@ class Job:
         parts = [
             f"{plural(self.index.blocks.num_rows, 'block')}, {format_size(self.index.bytes)}",
             f"{plural(settings.passes, 'pass')}, {plural(len(stage.groups), 'group')} of n = {stage.n:,}",
-            f"buffer {format_size(self.recipe.buffer_bytes)}",
+            f"buffer {format_size(self.recipe.buffer_bytes)}, memory up to {format_size(self.promised_bytes)}",
             f"about {plural(self.reads, 'read')} and {plural(self.writes, 'write')}",
             f"the output is predicted to take {growth:.2f} of the input" if stage.source.format.compresses else "",
             f"{format_size(self.needed_bytes)} more storage"
             + (f", {format_size(free)} free" if free is not None else ""),
             f"in place in {self.target.url}" if settings.in_place else f"to {self.target.url}",
         ]
-        lines = ["; ".join(part for part in parts if part), *(f"WARNING: {warning}" for warning in self._warnings())]
+        lines = ["; ".join(part for part in parts if part), *(f"WARNING: {warning}" for warning in self.warnings())]
         return "\n".join(lines + [f"left out: {line}" for line in self.recipe.skipped])
 
-    def _warnings(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
+        """What a person should know before it runs."""
         if self.recipe.settings.with_replacement:
             yield f"drawn with replacement: about {self.dropped:.0%} of the records will be dropped"
         if self.first.n == 1 and self.index.blocks.num_rows > 1 and self.recipe.settings.passes == 1:
             yield "n = 1: every block is shuffled in itself, and nothing is mixed between them; give a larger --buffer"
-        if self.recipe.buffer_bytes > usable_memory():
-            yield f"the buffer is larger than the memory of {format_size(usable_memory())} that this process may use"
+        if self.promised_bytes > usable_memory():
+            yield f"that is more than the memory of {format_size(usable_memory())} that this process may use"
+
+
+_SETTLE_SECONDS = 1.0
+"""Where a store ignores conditions on writes: so long after the first, nobody's plan replaces another's."""
 
 
 def load_plan(journal: Journal) -> tuple[Recipe, Index] | None:
     """What an earlier run has planned."""
-    if journal.store.head(journal.plan_path) is None:
+    if (
+        journal.store.head(journal.plan_path) is None
+    ):  # where a server ignores conditions, the later it is read the better
         return None
     recipe, url = load_recipe(journal), journal.store.url
     path = journal.source_path(recipe.blocks_sha256)
-    blocks = journal.store.head(path)
-    data = read_object(journal.store, blocks) if blocks else bytearray()
+    data = read_path(journal.store, path) or bytearray()
     if hashlib.sha256(data).hexdigest() != recipe.blocks_sha256:
-        raise SourceError(f"{url}/{path}: is not what the plan was made for; {START_ANEW}")
+        raise SourceError(f"{url}/{path}: is not what the plan was made for", hint=START_ANEW)
     return recipe, decode_index(data, f"{url}/{path}")
 
 
 def load_recipe(journal: Journal) -> Recipe:
-    name, entry = f"{journal.store.url}/{journal.plan_path}", journal.store.head(journal.plan_path)
-    if entry is None:
+    name, data = f"{journal.store.url}/{journal.plan_path}", read_path(journal.store, journal.plan_path)
+    if data is None:
         raise SourceError(f"{name}: has just been deleted; give the command again")
-    return Recipe.decode(read_object(journal.store, entry), name)
+    return Recipe.decode(data, name)
 
 
-def commit_plan(job: Job) -> None:
-    """Whoever creates the plan first has made it; everybody else must have made the same."""
+def commit_plan(job: Job) -> Job:
+    """Whoever creates the plan first has made it; everybody else must have made the same, and takes its key."""
     journal = job.journal
     if job.replaced:
         journal.write_replaced(job.replaced)
     if job.is_begun:
-        return
+        held_recipe = load_recipe(journal)  # replaced, perhaps, where a store lets several begin at once
+        return replace(job, recipe=held_recipe) if held_recipe.equals(job.recipe) else job
     source_path = journal.source_path(job.recipe.blocks_sha256)
     journal.store.publish(source_path, [encode_index(job.index)])
-    journal.store.create(journal.plan_path, job.recipe.encode())
+    plan = job.recipe.encode()
+    if journal.store.create(journal.plan_path, plan) and journal.store.create(journal.plan_path, plan):
+        time.sleep(_SETTLE_SECONDS)  # it took both: the last one of all who begin now will count, for each of them
     held = load_plan(journal)
-    if held is None or held[0] != job.recipe:
+    if held is None or not held[0].equals(job.recipe):
         if held is not None and held[0].blocks_sha256 != job.recipe.blocks_sha256:
             journal.store.delete(source_path)
         raise SourceError(
             f"{job.target.url}: another shuffle has just begun there; give the same command as it, or wait for its end"
         )
+    return replace(job, recipe=held[0])

@@ -9,7 +9,7 @@
     pass-1/000007-002.tar   a block between two passes; deleted when it was consumed
     done                    the sums of the whole; written last, after the index
 
-A group with a marker is done for ever. Whatever lacks one is made again, to the same bytes.
+A group with a marker is done for ever. Whatever lacks one is made again, to the same bytes. Every file is sealed.
 """
 
 import hashlib
@@ -22,11 +22,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from corgi2.digest import Digest
-from corgi2.errors import SourceError, StoreError
+from corgi2.errors import ChangedError, SourceError
 from corgi2.process import HOST, is_alive
+from corgi2.seal import seal, unseal
 from corgi2.shard import Block
 from corgi2.source import DONE_NAME, PLAN_NAME, run_folder
-from corgi2.stores import Entry, Store, read_object
+from corgi2.stores import Entry, Store, read_path
 
 CONSUMED, DISCARDED = "consumed", "discarded"
 """What may become of a shuffle in place."""
@@ -56,13 +57,13 @@ class Marker:
     """The recipe that it was made by."""
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), indent=1, default=bytes.hex).encode()
+        return seal(json.dumps(asdict(self), indent=1, default=bytes.hex).encode())
 
     @staticmethod
     def decode(data: bytes | bytearray, name: str, way_out: str = "delete it to make its group again") -> "Marker":
         try:
-            return _marker(json.loads(data))
-        except (ValueError, TypeError, KeyError) as error:
+            return _marker(json.loads(bytes(unseal(data, name, way_out))))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SourceError(f"{name}: the marker is damaged ({error}); {way_out}") from error
 
 
@@ -78,6 +79,39 @@ def _marker(fields: dict[str, Any]) -> Marker:
     )
     digests = Digest(**fields["input"]), Digest(**fields["output"])
     return Marker(fields["group"], *digests, shards, tuple(fields["skipped"]), fields["plan"])
+
+
+@dataclass(frozen=True, slots=True)
+class PassSum:
+    """All groups of a pass together."""
+
+    groups: int
+    input: Digest
+    output: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a finished shuffle has done."""
+
+    passes: tuple[PassSum, ...]
+    skipped: tuple[str, ...]
+    """The damage in shards that were left out while it ran."""
+
+    def encode(self) -> bytes:
+        return seal(json.dumps(asdict(self), indent=1).encode())
+
+    @staticmethod
+    def decode(data: bytes | bytearray, name: str) -> "Done":
+        way_out = "restore it from a backup, or compare with the source: corgi2 verify SRC DST"
+        try:
+            fields = json.loads(bytes(unseal(data, name, way_out)))
+            sums = [
+                PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
+            ]
+            return Done(tuple(sums), tuple(fields["skipped"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise SourceError(f"{name}: is damaged ({error}); {way_out}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,17 +137,25 @@ class Journal:
     def _replaced_path(self) -> str:
         return f"{self.folder}/replaced-"
 
+    def is_replaced(self, path: str) -> bool:
+        return path.startswith(self._replaced_path)
+
     def write_replaced(self, entries: Sequence[Entry]) -> None:
         """Before they are read: whoever finds one of them beside its group's marker knows that it was consumed."""
-        data = json.dumps([asdict(entry) for entry in entries], indent=1).encode()
-        self.store.publish(f"{self._replaced_path}{hashlib.sha256(data).hexdigest()[:16]}", [data])
+        data = json.dumps(
+            [{"path": entry.path, "size": entry.size, "etag": entry.etag} for entry in entries], indent=1
+        ).encode()
+        self.store.publish(f"{self._replaced_path}{hashlib.sha256(data).hexdigest()[:16]}", [seal(data)])
 
     def read_replaced(self) -> set[Entry]:
         """All that were ever put back."""
-        there = [
-            entry for entry in self.store.list(self.folder, levels=1) if entry.path.startswith(self._replaced_path)
-        ]
-        return {Entry(**fields) for entry in there for fields in json.loads(read_object(self.store, entry))}
+        there = [entry.path for entry in self.store.list(self.folder, levels=1) if self.is_replaced(entry.path)]
+        return {Entry(**fields) for path in there for fields in json.loads(self._unsealed(path) or b"[]")}
+
+    def _unsealed(self, path: str) -> bytes | None:
+        """None where there is no such file."""
+        data = read_path(self.store, path)
+        return None if data is None else bytes(unseal(data, f"{self.store.url}/{path}", "restore it from a backup"))
 
     @property
     def fate_path(self) -> str:
@@ -121,19 +163,27 @@ class Journal:
 
     def fate(self) -> str | None:
         """None where it is not decided."""
-        entry = self.store.head(self.fate_path)
-        return bytes(read_object(self.store, entry)).decode(errors="replace") if entry else None
+        data = self._unsealed(self.fate_path)
+        return None if data is None else data.decode(errors="replace")
 
     def decide(self, fate: str) -> bool:
         """Whether this is the fate of a shuffle in place: whoever comes first decides, for ever. Before old shards are
         deleted, it is that they are; before new ones are, that no run will delete an old one."""
         if self.fate() is None:
-            self.store.create(self.fate_path, fate.encode())
+            self.store.create(self.fate_path, seal(fate.encode()))
         return self.fate() == fate
 
     @property
     def done_path(self) -> str:
         return f"{self.folder}/{DONE_NAME}"
+
+    def read_done(self) -> Done | None:
+        """None where it is not finished."""
+        data = read_path(self.store, self.done_path)
+        return None if data is None else Done.decode(data, f"{self.store.url}/{self.done_path}")
+
+    def write_done(self, done: Done) -> None:
+        self.store.publish(self.done_path, [done.encode()])
 
     @property
     def lock_path(self) -> str:
@@ -157,12 +207,12 @@ class Journal:
 
     def read_marker(self, number: int, group: int) -> Marker | None:
         path = self.marker_path(number, group)
-        entry = self.store.head(path)
-        if entry is None:
+        data = read_path(self.store, path)
+        if data is None:
             return None
         is_consumed = self.generation or number > 1  # so that its group cannot be made again
         way_out = "restore it from a backup" if is_consumed else "delete it to make its group again"
-        return Marker.decode(read_object(self.store, entry), f"{self.store.url}/{path}", way_out)
+        return Marker.decode(data, f"{self.store.url}/{path}", way_out)
 
     def write_marker(self, number: int, marker: Marker, read_back: bool) -> None:
         """``read_back`` where something will be deleted because the marker is there."""
@@ -176,7 +226,7 @@ class Journal:
         """Say who is at work, as long as it lasts; who else seems to be. An interrupt does not wait for a store."""
         other = self.other()
         mine = {"host": HOST, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
-        self.store.publish(self.lock_path, [json.dumps(mine).encode()])
+        self.store.publish(self.lock_path, [seal(json.dumps(mine).encode())])
         try:
             yield other
         except Exception:
@@ -187,13 +237,10 @@ class Journal:
 
     def other(self) -> str | None:
         """Who seems to be at work."""
-        entry = self.store.head(self.lock_path)
-        if entry is None:
-            return None
         try:
-            lock = json.loads(read_object(self.store, entry))
+            lock = json.loads(self._unsealed(self.lock_path) or b"")
             host, pid, since = str(lock["host"]), int(lock["pid"]), str(lock["since"])
-        except (StoreError, ValueError, KeyError, TypeError):
+        except (ChangedError, SourceError, ValueError, KeyError, TypeError):
             return None  # removed or written just now, or by a version to come; a courtesy may fail
         if host == HOST and not is_alive(pid):
             return None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from corgi2.block import Group, taker
+from corgi2.block import Group, records_alone, taker
 from corgi2.buffers import Filled, Room, Take, Taken, fill, portions, room_for
 from corgi2.catalog import open_catalog
 from corgi2.deal import Deal, Rules, Share, World, buffer_order, deal, deal_shards, epoch_rest, replay, window_of
@@ -97,10 +97,10 @@ class Feed:
             _whole(*pair, 0) for pair in (("seed", seed), ("rank", rank), ("world_size", world_size))
         )
         batch_size, buffer_blocks = _whole("batch_size", batch_size, 1), _whole("buffer_blocks", buffer_blocks, 1)
-        self.catalog = open_catalog(uri, storage_options, needs_counts=not repeat)
+        self.buffer_bytes = _auto_buffer() if buffer == "auto" else parse_size(buffer)
+        self.catalog = open_catalog(uri, storage_options, not repeat, self.buffer_bytes)
         self.rules = Rules(seed, bool(shuffle), picks, tail, bool(drop_last))
         self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
-        self.buffer_bytes = _auto_buffer() if buffer == "auto" else parse_size(buffer)
         self.buffer_blocks = buffer_blocks
         self._given_world = (rank, world_size)
         find_world(rank, world_size)
@@ -163,7 +163,7 @@ class Feed:
     def _taker(self, group: Group) -> Take:
         """How records come out of a buffer: as a table, as columns, or as samples."""
         if not self._decodes:
-            return taker(group)
+            return taker(records_alone(group))
         decoder = self.catalog.source.format.decoder(group, self.catalog.source.url)
         return decoder.samples if self.batch_size is None else decoder.columns
 

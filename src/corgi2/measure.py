@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.block import SLACK_BYTES, SLICE_BYTES, Arena, Decoder
-from corgi2.errors import ShardError, SourceError
+from corgi2.budget import reading_bytes
+from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.index import Index, index_source, open_index
 from corgi2.plan import RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.progress import progress
+from corgi2.sizes import format_size
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
 
@@ -136,8 +138,12 @@ def measure_blocks(
 def _parts(source: Source, index: Index, number: int) -> Iterator[tuple[Decoder, Indices]]:
     """The records of a block, some at a time."""
     (piece,) = index.pieces(source, [number])
-    arena = Arena(_DOUBT * int(index.column("footprint")[number]) + SLACK_BYTES)
-    group = source.format.read([piece], arena, decoding=True)
+    arena = Arena(min(_DOUBT * int(index.column("footprint")[number]), reading_bytes(None)) + SLACK_BYTES)
+    try:
+        group = source.format.read([piece], arena, decoding=True)
+    except MemoryError as error:
+        problem = f"a block that does not fit {format_size(arena.capacity)}; shuffle it into smaller ones"
+        raise TooLargeError(piece.file.name, piece.start, problem) from error
     if not group.records:
         raise ShardError(piece.file.name, piece.start, "holds no record; remove it")
     decoder = source.format.decoder(group, source.url)

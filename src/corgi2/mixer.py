@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.block import Arena, Group, Indices, gather
-from corgi2.digest import Digest, digest
+from corgi2.budget import TOLERANCE, written_bytes
+from corgi2.digest import Digest
 from corgi2.errors import ShardError, SourceError
 from corgi2.journal import Marker, NewShard
 from corgi2.memory import release_unused
@@ -25,11 +26,9 @@ from corgi2.plan import MIXTURES, draws, keep_apart, permutation
 from corgi2.process import processors
 from corgi2.recipe import Recipe
 from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
+from corgi2.sizes import format_size
 from corgi2.stage import Stage
 from corgi2.stores import Store, upload_bytes
-
-TOLERANCE = 1.1
-"""A group may take so much more than the buffer before it is split: some footprints are estimates."""
 
 _LAST_WORDS_SECONDS = 1.0
 """How long threads may take to put things in order after an interrupt."""
@@ -121,6 +120,10 @@ class Mixer:
     threads: Threads
     advance: Callable[[int], object]
 
+    def digest(self, table: pa.Table) -> Digest:
+        """By the plan's own key."""
+        return self.stage.source.format.digest(table, self.recipe.key)
+
     def start(self, group: int, blocks: Indices) -> "Mixing":
         """Read the blocks of a group and have it written. Returns as soon as its memory may be used again; the shards
         are on their way to the store then."""
@@ -191,7 +194,7 @@ class Mixing:
 
     def _halves(self, blocks: Indices, error: MemoryError) -> tuple[Indices, Indices]:
         if len(blocks) == 1:
-            raise SourceError(f"{error}; give a larger --buffer") from error
+            raise SourceError(str(error), hint="give a larger --buffer", kind="memory") from error
         return blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
 
     def _read(self, blocks: Indices, at: int) -> "_Part | None":
@@ -215,7 +218,7 @@ class Mixing:
         mixer, stage = self.mixer, self.mixer.stage
         while len(blocks):
             mixer.arena.clear()
-            hashing = _Hashing(mixer.threads.hashers)
+            hashing = _Hashing(mixer.threads.hashers, mixer.digest)
             pieces = stage.index.pieces(stage.source, blocks.tolist())
             watched = [
                 replace(piece, file=WatchedShard(piece.file, mixer.advance, mixer.threads.stop)) for piece in pieces
@@ -280,6 +283,12 @@ class Mixing:
         done.set_result(self._publish(shard, body, lambda: None))
         self.writing.append(done)
 
+    @property
+    def _most_at_once(self) -> int | None:
+        """Bytes of the records that may be written together, where a format takes several times as much for them."""
+        mixer = self.mixer
+        return written_bytes(mixer.recipe.buffer_bytes) if mixer.stage.source.format.writes_blocks else None
+
     def _publish(
         self,
         shard: int,
@@ -287,7 +296,7 @@ class Mixing:
         release: Callable[[], None],
         is_alone: bool = False,
     ) -> tuple[Digest, NewShard]:
-        mixer, tally = self.mixer, _Tally()
+        mixer, tally = self.mixer, _Tally(self.mixer.digest, self._most_at_once)
         path = mixer.path_of(self.group, shard)
         tables: Iterable[Iterable[pa.Table]] = map(tally.of, blocks)
         if is_alone:  # nobody else is writing
@@ -362,8 +371,8 @@ class _Latch:
 class _Hashing:
     """Digests of what was read, made beside whatever else. If that fails, nothing of it is looked at any more."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool = pool
+    def __init__(self, pool: ThreadPoolExecutor, digest: Callable[[pa.Table], Digest]) -> None:
+        self._pool, self._digest = pool, digest
         self._parts: list[Future[Digest]] = []
 
     def __enter__(self) -> None:
@@ -374,7 +383,7 @@ class _Hashing:
             wait([part for part in self._parts if not part.cancel()])
 
     def see(self, table: pa.Table) -> None:
-        self._parts.append(self._pool.submit(digest, table))
+        self._parts.append(self._pool.submit(self._digest, table))
 
     def total(self) -> Digest:
         return sum((part.result() for part in self._parts), Digest())
@@ -384,11 +393,19 @@ class _Hashing:
 class _Tally:
     """The digest of tables as they pass."""
 
+    digest: Callable[[pa.Table], Digest]
+    most: int | None
+    """Bytes of a table, at the most."""
     total: Digest = field(default_factory=Digest)
 
     def of(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
-            self.total += digest(table)
+            if self.most is not None and table.nbytes > self.most:
+                size = format_size(table.nbytes)
+                raise SourceError(
+                    f"a row of up to {size} takes several times that to be written; give a larger --buffer"
+                )
+            self.total += self.digest(table)
             yield table
 
 

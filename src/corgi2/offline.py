@@ -8,7 +8,6 @@ write the same, and whoever finds a group done by the other goes on with the nex
 Memory: one group, which fits the buffer, and a few slices.
 """
 
-import json
 import logging
 import os
 import time
@@ -22,20 +21,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from corgi2.block import Arena
+from corgi2.budget import check_usable
 from corgi2.digest import Digest
 from corgi2.errors import SourceError
 from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.job import Job, commit_plan
-from corgi2.journal import CONSUMED, Journal, Marker
+from corgi2.journal import CONSUMED, Done, Journal, Marker, PassSum
 from corgi2.mixer import Mixing
-from corgi2.planner import plan_shuffle
+from corgi2.planner import naming_ways_out, plan_shuffle
+from corgi2.process import keeping_sigterm
 from corgi2.progress import Bar, progress
 from corgi2.recipe import Settings
-from corgi2.remains import new_shards
+from corgi2.remains import discard, new_shards
 from corgi2.shard import BLOCK_BYTES, Scan, checksum_of
 from corgi2.sizes import parse_size, plural
 from corgi2.stage import Stage, next_stage
-from corgi2.stores import Options, Requests, StoredShard, read_object
+from corgi2.stores import Options, Requests, StoredShard
 from corgi2.work import Made, Work
 
 _log = logging.getLogger("corgi2")
@@ -120,7 +121,12 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
         raise ValueError("--address names a Ray cluster: give --engine ray with it")
     started = time.monotonic()
     run = _Run(job, workers or 4, _ray(workers or 1, address) if engine == "ray" else None)
-    index = run.complete() or run.make()
+    with naming_ways_out(job.recipe.settings):
+        index = run.complete()
+        if index is None:
+            if engine == "local":
+                check_usable(job.promised_bytes, job.recipe.buffer_bytes, job.target.url)
+            index = run.make()
     stores = {id(store): store for store in (job.first.source.store, job.target)}.values()
     counts = [run.requests, *(store.requests for store in stores)]
     return Report(
@@ -143,10 +149,11 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
 
 def _ray(tasks: int, address: str | None) -> "Engine":
     try:
-        from corgi2.ray import RayEngine
+        with keeping_sigterm():  # for which Ray has a handler of its own
+            from corgi2.ray import RayEngine
     except ImportError as error:
         raise SourceError(
-            f"--engine ray needs Ray, which is not installed: pip install 'corgi2[ray]' ({error})"
+            f"--engine ray needs Ray, which is not installed ({error})", hint="pip install 'corgi2[ray]'"
         ) from error
     return RayEngine(tasks, address)
 
@@ -163,7 +170,7 @@ class _Run:
     groups: int = 0
     made: int = 0
     skipped: list[str] = field(default_factory=list)
-    sums: list[dict[str, Any]] = field(default_factory=list)
+    sums: list[PassSum] = field(default_factory=list)
 
     def complete(self) -> Index | None:
         """The index, where an earlier run has finished everything, and nobody has touched it since."""
@@ -175,9 +182,10 @@ class _Run:
             return None
         index = self._as_it_is(index)
         job.target.sweep()
-        done = job.target.head(job.journal.done_path)
+        done = job.journal.read_done()
         if done is not None:
-            self.skipped += json.loads(read_object(job.target, done))["skipped"]
+            self.skipped += done.skipped
+            self._check_skipped()
         self.groups = len(job.first.groups)
         return index
 
@@ -209,7 +217,9 @@ class _Run:
             self._check_alone()
             count = plural(len(job.replaced), "shard")
             _log.warning("%s: replaced since the plan was made, and read as they are now: %s", job.target.url, count)
-        commit_plan(job)
+        if job.discarded:
+            discard(job.journal, job.discarded)
+        self.job = job = commit_plan(job)
         job.target.sweep()
         if job.recipe.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
             _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", job.target.url)
@@ -226,8 +236,8 @@ class _Run:
                 stage = next_stage(stage, markers, job.recipe, job.target)
             index = _finish(job, stage, markers)
         # After the lock is gone: with this, everything is done.
-        done = {"passes": self.sums, "skipped": self.skipped}
-        job.target.publish(job.journal.done_path, [json.dumps(done, indent=1).encode()])
+        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped)))
+        job.target.sweep()
         return index
 
     def _check_alone(self) -> None:
@@ -240,19 +250,29 @@ class _Run:
                 f"give the command again (if it is dead, delete {journal.lock_path} there first)"
             )
 
+    def _check_skipped(self) -> None:
+        """Nobody who did not ask for it is told that all is well when shards were left out, by another run."""
+        if self.skipped and not self.job.recipe.settings.skip_bad:
+            raise SourceError(
+                f"{self.job.target.url}: damaged shards were left out there by a run with --skip-bad "
+                f"({len(self.skipped)}, such as {self.skipped[0]})",
+                hint="give the same command with --skip-bad to agree, or name an empty folder",
+            )
+
     def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
         markers = _Pass(Work(self.job.recipe, self.job.target, stage), requests=self.requests)
         found = markers.run(self.workers, self.engine, arena)
         self.groups += len(stage.groups)
         self.made += len(markers.made)
         self.skipped += [line for marker in found for line in marker.skipped]
+        self._check_skipped()
         if not any(marker.shards for marker in found):
             raise SourceError(
                 f"{self.job.recipe.source}: no shard is sound ({len(self.skipped)} damaged, such as "
                 f"{self.skipped[0]}); nothing was left to shuffle"
             )
-        sums = {"input": _sum(marker.input for marker in found), "output": _sum(marker.output for marker in found)}
-        self.sums.append({"groups": len(found), **sums})
+        sums = _sum(marker.input for marker in found), _sum(marker.output for marker in found)
+        self.sums.append(PassSum(len(found), *sums))
         return found
 
 
@@ -408,8 +428,8 @@ def _way_out(job: Job) -> str:
     return f"delete {job.journal.pass_folder(1)}/groups there, and give the command again to make it anew"
 
 
-def _sum(digests: Iterable[Digest]) -> dict[str, int]:
-    return asdict(sum(digests, Digest()))
+def _sum(digests: Iterable[Digest]) -> Digest:
+    return sum(digests, Digest())
 
 
 def _beside_others(job: Job, index: Index) -> Index:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from corgi2.arrays import numpy_of
 from corgi2.errors import DamageError, ShardError
 from corgi2.forecast import forecast
-from corgi2.index import SCAN_THREADS, Index, merge, open_index, sketch_source, survey_source, whole_shards
+from corgi2.index import Index, merge, of_index, open_index, sketch_source, survey_source, whole_shards
 from corgi2.recipe import Settings
-from corgi2.shard import BLOCK_BYTES
+from corgi2.shard import BLOCK_BYTES, NO_RECORD
 from corgi2.sizes import format_size, plural
 from corgi2.source import Source
 
 _log = logging.getLogger("corgi2")
 
 EMPTY = "the shard is empty (zero bytes); restore it from its source, or remove it"
+_SMALL_BYTES = 10_240
 _BLOCKS_AT_LEAST = 8
 """A shard that is too large is cut into blocks of which the buffer holds so many."""
 
@@ -33,8 +34,8 @@ class Outline:
 def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str) -> Outline:
     if not settings.skip_bad:
         _check_filled(source)
-    index, skipped = _blocks(source, settings)
-    source = replace(source, entries=tuple(index.entries))
+    index, skipped = _blocks(source, settings, buffer_bytes)
+    source = of_index(source, index)
     if settings.in_place or settings.skip_bad:
         index = whole_shards(index)
     blocks = index.blocks.num_rows
@@ -43,7 +44,7 @@ def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str)
         if settings.passes > 1
         else min(settings.buffer_blocks or blocks, blocks * buffer_bytes // index.footprint)
     )
-    guess = forecast(source, index, profile, settings.skip_bad, max(1, n))
+    guess = forecast(source, index, profile, buffer_bytes, settings.skip_bad, max(1, n))
     index = guess.index
     if not (settings.in_place or settings.skip_bad):
         index = _cut_large(source, index, buffer_bytes)
@@ -57,18 +58,30 @@ def _check_filled(source: Source) -> None:
         raise DamageError([ShardError(name, 0, EMPTY) for name in empty])
 
 
-def _blocks(source: Source, settings: Settings) -> tuple[Index, tuple[str, ...]]:
+def _check_small(source: Source) -> None:
+    """In place, a shard without a record would stop the shuffle where nobody can go back. They are no larger than this,
+    as programs make them: an archive of nothing is padded to it."""
+    small = tuple(entry for entry in source.entries if entry.size <= _SMALL_BYTES)
+    damage = survey_source(replace(source, entries=small)).damage if small else ()
+    empty = [error for error in damage if error.problem == NO_RECORD]
+    if empty:
+        raise DamageError(empty)
+
+
+def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Index, tuple[str, ...]]:
     """From the index, the footers, the listing, or, if there is no other way, a scan."""
     index = open_index(source)
     if index is not None:
         return index, ()
     needs_counts = settings.shard_records is not None and settings.passes == 1
     if not source.format.has_footer and not needs_counts:
+        if settings.in_place:
+            _check_small(source)
         return sketch_source(source), ()
     if not source.format.has_footer:
         size = format_size(sum(entry.size for entry in source.entries))
         _log.warning("--shard-records has to count the records first: scanning %s (corgi2 index would keep it)", size)
-    survey = survey_source(source)
+    survey = survey_source(source, buffer_bytes=buffer_bytes)
     if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
         raise DamageError(survey.damage)
     return survey.index, tuple(map(str, survey.damage))
@@ -91,8 +104,7 @@ def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
         size,
     )
     block_bytes = max(1, min(BLOCK_BYTES, buffer_bytes // _BLOCKS_AT_LEAST))
-    threads = max(1, min(SCAN_THREADS, buffer_bytes // BLOCK_BYTES))
-    survey = survey_source(part, block_bytes, threads=threads)
+    survey = survey_source(part, block_bytes, buffer_bytes=buffer_bytes)
     if survey.damage:
         raise DamageError(survey.damage)
     return merge(index, replace(survey.index, block_bytes=index.block_bytes))

@@ -4,13 +4,15 @@ An unfinished target gives its own plan back, and refuses every other.
 """
 
 import hashlib
+import logging
 import os
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from corgi2.errors import ShardError, SourceError
+from corgi2.errors import DamageError, ShardError, SourceError, TooLargeError
 from corgi2.formats import format_of
 from corgi2.index import Index, encode_index
 from corgi2.job import START_ANEW, Job, load_plan
@@ -22,15 +24,17 @@ from corgi2.remains import (
     check_empty,
     check_not_back,
     check_own,
-    discard,
     discard_in_place,
     discardable,
     with_what_is_left,
 )
+from corgi2.shard import NO_RECORD
 from corgi2.sizes import format_size
-from corgi2.source import CORGI_FOLDER, Source, find_source, is_matched, look, runs
+from corgi2.source import CORGI_FOLDER, Source, find_source, is_matched, look, runs, same_files
 from corgi2.stage import Stage, first_stage
 from corgi2.stores import Entry, Options, Store, open_store
+
+_log = logging.getLogger("corgi2")
 
 _GENERATION = re.compile(r"c\d+-$")
 _DISCARDED = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/fate")
@@ -46,36 +50,86 @@ def plan_shuffle(
     target_options: Options | None = None,
     restart: bool = False,
 ) -> Job:
-    """The job that a shuffle would do. Nothing is written, but ``restart`` discards an unfinished target, once it is
-    clear that the new one can begin; in place, as long as nothing was consumed."""
-    if settings.in_place:
+    """The job that a shuffle would do. Nothing is touched, but in place ``restart`` discards an unfinished one, as long
+    as nothing was consumed; into another folder the run does that, once it is clear that it can begin."""
+    with naming_ways_out(settings):
+        if not settings.in_place:
+            if dst is None:
+                raise ValueError("name a folder to write to, or give --in-place")
+            target = open_store(os.fspath(dst), target_options)
+            return _plan_to(find_source(src, storage_options, "shuffle"), target, settings, restart)
         if dst is not None:
             raise ValueError(f"--in-place has no target (got {os.fspath(dst)}); leave out one of the two")
         return _plan_in_place(src, settings, storage_options, restart)
-    if dst is None:
-        raise ValueError("name a folder to write to, or give --in-place")
-    source = find_source(src, storage_options, "shuffle")
-    target = open_store(os.fspath(dst), target_options)
-    _check_apart(source.store, target)
+
+
+@contextmanager
+def naming_ways_out(settings: Settings) -> Iterator[None]:
+    """Errors about damaged shards say how a shuffle gets past them."""
+    try:
+        yield
+    except (ShardError, DamageError) as error:
+        errors = error.errors if isinstance(error, DamageError) else (error,)
+        if settings.in_place:
+            if not any(isinstance(each, TooLargeError) or each.problem == NO_RECORD for each in errors):
+                error.hint = "restore it from a backup, and give the same command again"
+        elif not settings.skip_bad:
+            error.hint = "to leave out what is damaged, give the same command with --skip-bad"
+        raise
+
+
+def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -> Job:
+    _check_apart(source, target)
     journal, listing = Journal(target, 0), target.list()
     _check_runs(listing, target)
     if restart and 0 in runs(entry.path for entry in listing):
-        ours = discardable(journal, listing)
-        job = _new_job(source, target, settings, 0, _prefix(source), sum(entry.size for entry in listing))
-        discard(journal, ours)
-        return job
+        return _anew(source, journal, settings, listing)
     held = load_plan(journal)
     if held is None:
         check_empty(journal, listing)
         return _new_job(source, target, settings, generation=0, prefix=_prefix(source))
     recipe, index = held
     is_done = runs(entry.path for entry in listing).get(0, False)
+    if settings.skip_bad and not recipe.settings.skip_bad:
+        recipe.lenient().check(source.url, settings, target.url, is_done)
+        if _is_same_leniently(recipe, source):
+            recipe = recipe.lenient()
+        elif not is_done:
+            return _anew_leniently(source, journal, recipe, listing)
     recipe.check(source.url, settings, target.url, is_done)
     start_anew = _DELETE if is_done else START_ANEW
     source = replace(source, entries=_planned_entries(recipe, index, source.entries, source.url, start_anew))
     job = _resumed(recipe, index, source, target)
     if not is_done:
         check_own(job, listing)
+    return job
+
+
+def _anew(source: Source, journal: Journal, settings: Settings, listing: Sequence[Entry]) -> Job:
+    """A plan in place of an unfinished one, which is discarded when the new one begins."""
+    ours = tuple(discardable(journal, listing))
+    job = _new_job(source, journal.store, settings, 0, _prefix(source), sum(entry.size for entry in listing))
+    return replace(job, discarded=ours)
+
+
+def _is_same_leniently(recipe: Recipe, source: Source) -> bool:
+    """Whether the plan would be this one if it had been made with --skip-bad: then its groups stay."""
+    settings = replace(recipe.lenient().settings, buffer_bytes=recipe.buffer_bytes)
+    other, _ = foresee(source, settings, recipe.generation, recipe.prefix)
+    return replace(other, settings=recipe.settings).equals(recipe)
+
+
+def _anew_leniently(source: Source, journal: Journal, recipe: Recipe, listing: Sequence[Entry]) -> Job:
+    """Where blocks are parts of shards, their groups are others than those of whole shards, which --skip-bad mixes."""
+    other = journal.other()
+    if other:
+        raise SourceError(
+            f"{journal.store.url}: with --skip-bad other blocks are mixed, and another run is at work there ({other})",
+            hint=f"end it, and give the command again (if it is dead, delete {journal.lock_path} there first)",
+        )
+    settings = replace(recipe.lenient().settings, buffer_bytes=recipe.buffer_bytes)
+    job = _anew(source, journal, settings, listing)
+    _log.warning("%s: --skip-bad mixes whole shards; what was mixed in parts of them is made anew", journal.store.url)
     return job
 
 
@@ -87,11 +141,14 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
         discard_in_place(Journal(store, max(begun)), listing)
         listing, begun = store.list(), {}
     if 0 in begun:
-        raise SourceError(f"{store.url}: a shuffle into this folder is not finished; give its command again first")
+        raise SourceError(
+            f"{store.url}: a shuffle into this folder is not finished", hint="give its command again first"
+        )
     if not begun:
         source = find_source(src, options, "shuffle")
         generation, prefix = _next_names(source, listing)
         _check_in_place(source, prefix)
+        _check_links(source, listing)
         check_not_back(store, [entry.path for entry in listing])
         return _new_job(source, store, settings, generation, prefix)
     (generation,) = begun
@@ -174,17 +231,11 @@ def _next_names(source: Source, listing: Iterable[Entry]) -> tuple[int, str]:
     return generation, f"{prefix}c{generation}-"
 
 
-def _check_apart(source: Store, target: Store) -> None:
-    here, there = _resolved(source), _resolved(target)
-    if here.startswith(there) or there.startswith(here):
+def _check_apart(source: Source, target: Store) -> None:
+    if source.store.holds(target, source.levels) or target.holds(source.store):
         raise SourceError(
             f"{target.url}: lies in the source {source.url}, or around it; name a folder of its own, or give --in-place"
         )
-
-
-def _resolved(store: Store) -> str:
-    """A folder under its true name: of this machine, it may be reached by several."""
-    return (store.url if "://" in store.url else os.path.realpath(store.url)).rstrip("/") + "/"
 
 
 def _check_runs(listing: Iterable[Entry], target: Store) -> None:
@@ -208,6 +259,23 @@ def _check_in_place(source: Source, prefix: str) -> None:
         )
 
 
+def _check_links(source: Source, listing: Iterable[Entry]) -> None:
+    """Deleting a shard that a link names would free nothing, and leave a name of nothing where a link names a shard."""
+    linked = next((entry for entry in source.entries if entry.file is not None and entry.file.is_linked), None)
+    if linked is not None:
+        raise SourceError(
+            f"{source.url}/{linked.path}: is reached by a link, and in place deletes what it has shuffled; put the "
+            "file itself there, or shuffle into another folder"
+        )
+    paths = {entry.path for entry in source.entries}
+    for first, second in same_files(listing):
+        if first.path in paths or second.path in paths:
+            raise SourceError(
+                f"{source.url}/{second.path}: is the same file as {first.path}, and in place deletes what it has "
+                "shuffled; remove one of the names, or shuffle into another folder"
+            )
+
+
 def _foreign_indexes(source: Source) -> list[str]:
     """Files that describe shards: known names, and names that begin like a shard's."""
     stems = {entry.path.removesuffix(source.format.suffix) for entry in source.entries}
@@ -224,8 +292,10 @@ def _check_space(job: Job, freed_bytes: int) -> None:
     free = job.target.free_bytes()
     if free is not None and job.needed_bytes > free + freed_bytes:
         raise SourceError(
-            f"{job.target.url}: {format_size(free)} are free, {format_size(job.needed_bytes)} are needed; make room"
-            + ("" if job.recipe.settings.in_place else ", name another disk, or shuffle with --in-place")
+            f"{job.target.url}: {format_size(free)} are free, {format_size(job.needed_bytes)} are needed",
+            hint="make room"
+            + ("" if job.recipe.settings.in_place else ", name another disk, or shuffle with --in-place"),
+            kind="space",
         )
 
 
@@ -233,15 +303,16 @@ def _planned_entries(
     recipe: Recipe, index: Index, found: Iterable[Entry], url: str, start_anew: str
 ) -> tuple[Entry, ...]:
     """The shards as planned, if they still are what they were."""
-    now, planned = {entry.path: entry for entry in found}, index.entries
+    now, planned, listed = {entry.path: entry for entry in found}, index.entries, list[Entry | None]()
     left_out = {line.split(": at byte ")[0].removeprefix(f"{url}/") for line in recipe.skipped}
     for entry in planned:
-        if now.pop(entry.path, None) != entry:
-            raise SourceError(f"{url}/{entry.path}: has changed since the shuffle began; {start_anew}")
+        listed.append(now.pop(entry.path, None))
+        if listed[-1] != entry:
+            raise SourceError(f"{url}/{entry.path}: has changed since the shuffle began", hint=start_anew)
     new = sorted(now.keys() - left_out)
     if new:
-        raise SourceError(f"{url}/{new[0]}: is new since the shuffle began; {start_anew}")
-    return tuple(planned)
+        raise SourceError(f"{url}/{new[0]}: is new since the shuffle began", hint=start_anew)
+    return tuple(entry for entry in listed if entry)
 
 
 _DELETE = "the shuffle is finished: keep it, or delete its folder to make another"

@@ -15,7 +15,9 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from corgi2.budget import promised_a_task
 from corgi2.errors import Corgi2Error, SourceError
+from corgi2.process import keeping_sigterm
 from corgi2.sizes import format_size
 from corgi2.work import Made, Work
 
@@ -43,8 +45,10 @@ class RayEngine:
             yield
             return
         _check_there(self.address)
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "include_dashboard": False}
         try:
-            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+            with keeping_sigterm():
+                ray.init(address=self.address, **quiet)
         except (RayError, ConnectionError, ValueError, RuntimeError) as error:
             where = f"at {self.address}" if self.address else "on this machine"
             raise SourceError(f"no Ray cluster {where}: {' '.join(str(error).split())[:200]}") from error
@@ -55,7 +59,7 @@ class RayEngine:
 
     def make(self, work: Work, groups: Sequence[int]) -> Iterator[Made]:
         """What became of each group, as they are finished."""
-        need = int(1.15 * work.recipe.buffer_bytes) + 200_000_000
+        need = promised_a_task(work.recipe.buffer_bytes)
         _check_memory(need)
         task = ray.remote(_make).options(
             num_cpus=1, memory=need, max_retries=RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"

@@ -6,12 +6,13 @@ unfinished target goes on with its own recipe and with no other.
 
 import hashlib
 import json
+import secrets
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from corgi2.errors import SourceError
+from corgi2.seal import seal, unseal
 
-_VERSION = 1
 _LARGEST_PASSES = 8
 
 
@@ -73,31 +74,43 @@ class Recipe:
     """Of the source's shards and blocks as planned."""
     skipped: tuple[str, ...] = field(default=())
     """The damage in shards that were left out when this was planned."""
-    version: int = _VERSION
+    key: int = field(default_factory=lambda: secrets.randbits(64))
+    """Of the hashes that prove it. Nobody knows it beforehand, and no shard depends on it."""
 
     @property
     def id(self) -> str:
-        """What markers name it by."""
-        return hashlib.sha256(self.encode()).hexdigest()[:16]
+        """What markers name it by. Where every shard is sound, leaving out damaged ones changes nothing: a group that
+        was made without --skip-bad is what it would be with it."""
+        strict = replace(self, settings=replace(self.settings, skip_bad=False))
+        return hashlib.sha256(strict.encode()).hexdigest()[:16]
+
+    def lenient(self) -> "Recipe":
+        """The same with --skip-bad."""
+        return replace(self, settings=replace(self.settings, skip_bad=True))
+
+    def equals(self, other: "Recipe") -> bool:
+        """Whether both give the same shards."""
+        return replace(self, key=0) == replace(other, key=0)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self), indent=2).encode()
+        return seal(json.dumps(asdict(self), indent=2).encode())
 
     @staticmethod
     def decode(data: bytes | bytearray, name: str) -> "Recipe":
+        way_out = "restore it from a backup, or, if shards were copied, delete the folder to shuffle anew"
         try:
-            values: dict[str, Any] = json.loads(data)
-            if values["version"] != _VERSION:
-                raise ValueError(f"version {values['version']}")
+            values: dict[str, Any] = json.loads(bytes(unseal(data, name, way_out)))
             values |= {"settings": Settings(**values["settings"]), "skipped": tuple(values["skipped"])}
             return Recipe(**values)
         except (ValueError, TypeError, KeyError) as error:
-            raise SourceError(f"{name}: the plan is damaged, or of another version ({error})") from error
+            raise SourceError(f"{name}: the plan is damaged ({error}); {way_out}") from error
 
     def check(self, source: str, settings: Settings, where: str, is_done: bool) -> None:
         """Refuse to go on with other settings. A buffer that is not given is the one that was taken."""
         if self.source != source:
-            raise SourceError(f"{where}: holds a shuffle of {self.source}, not of {source}; name an empty folder")
+            raise SourceError(
+                f"{where}: holds a shuffle of {self.source}, not of {source}", hint="name an empty folder"
+            )
         asked = replace(settings, buffer_bytes=settings.buffer_bytes or self.settings.buffer_bytes)
         if settings.buffer_bytes == self.buffer_bytes and self.settings.buffer_bytes is None:
             asked = replace(settings, buffer_bytes=None)
@@ -105,8 +118,8 @@ class Recipe:
             ours, theirs = getattr(self.settings, item.name), getattr(asked, item.name)
             if ours != theirs:
                 raise SourceError(
-                    f"{where}: holds a shuffle with {_given(item.name, ours)}, not {_given(item.name, theirs)}; "
-                    + self._way_on(is_done)
+                    f"{where}: holds a shuffle with {_given(item.name, ours)}, not {_given(item.name, theirs)}",
+                    hint=self._way_on(is_done),
                 )
 
     def _way_on(self, is_done: bool) -> str:

@@ -71,8 +71,11 @@ class Block:
     """Of the range's bytes as stored; empty where they were not read."""
 
 
+NO_RECORD = "the shard holds no record; remove it"
 SLAB_BYTES = 2 << 20
 """Written at a time, from memory that begins a page: a disk can take it from where it lies."""
+READING_BYTES = 250_000_000
+"""What reading one shard from front to back may take, if nothing else is said: the largest record must fit."""
 BLOCK_BYTES = 64_000_000
 """Shards are cut into blocks of about this size, at record boundaries."""
 

@@ -13,11 +13,11 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corgi2.errors import SourceError
 from corgi2.formats import Format, format_of, suffix_of, suffixes
-from corgi2.stores import Entry, Options, Store, StoredShard, Url, open_store, parse_url
+from corgi2.stores import Entry, File, Options, Store, StoredShard, Url, open_store, parse_url
 
 CORGI_FOLDER = ".corgi2"
 """What corgi2 keeps beside the data. No reader takes it for data, this one included."""
@@ -72,6 +72,11 @@ class Source:
     @property
     def url(self) -> str:
         return self.store.url
+
+    @property
+    def levels(self) -> int | None:
+        """How deep the shards may lie; None where there is no end of it."""
+        return None if self.patterns is None else _levels(self.patterns)
 
     def shard(self, number: int) -> StoredShard:
         return StoredShard(self.store, self.entries[number])
@@ -185,15 +190,14 @@ def _choices(text: str) -> Iterable[str]:
 
 def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
     """Entries that match; a pattern without a wildcard must be there."""
-    levels = None if any("**" in pattern for pattern in patterns) else 1 + max(map(_depth, patterns))
-    entries = store.list(levels=levels)
+    entries = store.list(levels=_levels(patterns))
     listing = {entry.path: entry for entry in entries if CORGI_FOLDER not in entry.path.split("/")}
     exact = [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)]
     missing = [path for path in exact if path not in listing]
     if missing:
         raise SourceError(
-            f"{typed}: {len(missing)} of {len(exact)} shards are missing, the first is {store.url}/{missing[0]}; "
-            "restore them, or correct the range"
+            f"{typed}: {len(missing)} of {len(exact)} shards are missing, the first is {store.url}/{missing[0]}",
+            hint="restore them, or correct the range",
         )
     found = set(exact)
     for pattern in set(patterns) - found:
@@ -202,8 +206,10 @@ def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
     return [listing[path] for path in sorted(found)]
 
 
-def _depth(pattern: str) -> int:
-    return pattern.count("/")
+def _levels(patterns: Sequence[str]) -> int | None:
+    """How deep what these match may lie."""
+    is_deep = any("**" in pattern for pattern in patterns)
+    return None if is_deep else 1 + max(pattern.count("/") for pattern in patterns)
 
 
 def _glob(pattern: str) -> str:
@@ -228,7 +234,7 @@ def _glob_token(text: str) -> str:
 
 def _check_finished(paths: Iterable[str], root: str) -> None:
     if not all(runs(paths).values()):
-        raise SourceError(f"{root}: a shuffle into this folder is not finished; give its command again to go on")
+        raise SourceError(f"{root}: a shuffle into this folder is not finished", hint="give its command again to go on")
 
 
 def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
@@ -248,6 +254,7 @@ def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
 def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, command: str) -> None:
     if not entries:
         raise SourceError(_nothing(others, typed))
+    _check_once(entries, root)
     hive = next((entry.path for entry in entries if any(map(_HIVE.fullmatch, entry.path.split("/")[:-1]))), None)
     if hive:
         raise SourceError(
@@ -262,6 +269,25 @@ def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: st
             f"{typed}: shards of several formats lie together ({counts}); name one kind, for example: "
             f"corgi2 {command} {_example(entries, others, root)}"
         )
+
+
+def _check_once(entries: Sequence[Entry], root: str) -> None:
+    """The records of a file that has two names would count twice."""
+    for first, second in same_files(entries):
+        raise SourceError(
+            f"{root}/{second.path}: is the same file as {first.path}, by a link, and its records would count twice; "
+            "remove one of the names, leave it out by a glob, or, if that is meant, make it a copy"
+        )
+
+
+def same_files(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Entry]]:
+    """Names of one file, each with the first of its names. Some file systems number no files, and tell nothing."""
+    first: dict[tuple[File, Entry], Entry] = {}
+    for entry in entries:
+        if entry.file is not None and entry.file.inode:
+            other = first.setdefault((entry.file, replace(entry, path="")), entry)
+            if other is not entry:
+                yield other, entry
 
 
 def _nothing(others: Sequence[str], typed: str) -> str:

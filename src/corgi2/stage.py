@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from corgi2.block import Indices
+from corgi2.budget import buffer_for
 from corgi2.errors import SourceError
 from corgi2.index import Index, make_index
 from corgi2.journal import Marker, NewShard
@@ -56,7 +57,8 @@ def next_stage(before: Stage, markers: Sequence[Marker], recipe: Recipe, store: 
         key=lambda pair: pair[0].path,
     )
     scans = [
-        (Entry(shard.path, shard.size, shard.checksum.hex()), _scan(shard, tuple(numbers))) for shard, numbers in shards
+        (Entry(shard.path, shard.size, shard.checksum.hex(), is_listed=False), _scan(shard, tuple(numbers)))
+        for shard, numbers in shards
     ]
     lineage = [numbers for _, scan in scans for numbers in scan.lineage]
     index = make_index(recipe.suffix, BLOCK_BYTES, scans)
@@ -76,7 +78,7 @@ def _scan(shard: NewShard, lineage: tuple[int, ...]) -> Scan:
 
 def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: Indices | None) -> Stage:
     decoding = _decoding_bytes(source, index)
-    groups = _groups(number, index, recipe, lineage, decoding)
+    groups = _groups(number, index, recipe, lineage, source, decoding)
     is_last = number == recipe.settings.passes
     shards, blocks = _counts(index, recipe, groups, source, is_last)
     return Stage(
@@ -94,16 +96,29 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
 
 def _decoding_bytes(source: Source, index: Index) -> int:
     """What decoding a block takes on its way, at the most."""
-    columns = (index.column(name) for name in ("length", "records", "footprint"))
-    return int(source.format.decoding_bytes(*columns).max())
+    return int(source.format.decoding_bytes(*_sizes(index)).max())
 
 
-def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, decoding: int) -> list[Indices]:
+def _sizes(index: Index) -> tuple[Indices, Indices, Indices]:
+    return index.column("length"), index.column("records"), index.column("footprint")
+
+
+def _groups(
+    number: int, index: Index, recipe: Recipe, lineage: Indices | None, source: Source, decoding: int
+) -> list[Indices]:
     """Each takes the buffer, less what decoding takes; or one block alone, where that is more. In a later pass, a block
     may take a little more than the buffer, as it did when it was written: what it was made of is perhaps gone."""
     settings = recipe.settings
     footprints, most = index.column("footprint"), settings.buffer_blocks
     largest = int(footprints.max())
+    enough = buffer_for(footprints, source.format.decoding_bytes(*_sizes(index)))
+    if lineage is None and largest <= recipe.buffer_bytes < enough:
+        raise SourceError(
+            f"{recipe.source}: a block takes {format_size(largest)} in memory, beside what reading takes, more than "
+            f"the buffer of {format_size(recipe.buffer_bytes)} holds",
+            hint=_way_out(enough),
+            kind="memory",
+        )
     limit = recipe.buffer_bytes if lineage is None else max(recipe.buffer_bytes, largest)
     capacity = min(limit, max(largest, recipe.buffer_bytes - decoding))
     key = (settings.seed, number, GROUPS)
@@ -115,12 +130,14 @@ def _groups(number: int, index: Index, recipe: Recipe, lineage: Indices | None, 
         else:
             groups = cut_evenly(footprints, lineage, capacity, key, most)
     except ValueError as error:
-        raise SourceError(f"{recipe.source}: {error}; {_way_out(largest)}") from error
+        raise SourceError(f"{recipe.source}: {error}", hint=_way_out(enough), kind="memory") from error
     if most is not None and number == 1 and len(groups) > -(-len(footprints) // most):
         enough = int(np.sort(footprints)[-most:].sum())
         raise SourceError(
             f"{recipe.source}: {most} blocks take up to {format_size(enough)} in memory, more than the buffer of "
-            f"{format_size(recipe.buffer_bytes)} holds beside what reading takes; {_way_out(enough + decoding)}"
+            f"{format_size(recipe.buffer_bytes)} holds beside what reading takes",
+            hint=_way_out(enough + decoding),
+            kind="memory",
         )
     return groups
 

@@ -8,16 +8,18 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from corgi2.audit import Audit, audit
-from corgi2.digest import Digest, digest, hash_records
+from corgi2.budget import reading_bytes
+from corgi2.digest import Digest
 from corgi2.index import index_source, schema_difference
 from corgi2.progress import progress
+from corgi2.sizes import parse_size, plural
 from corgi2.source import Source, find_source
 from corgi2.stores import Options
 
@@ -25,8 +27,9 @@ T = TypeVar("T")
 
 _THREADS = 2
 _EXAMPLES = 3
-_HASHES_AT_A_TIME = 16_000_000
-"""Of each side, in one pass that looks for differences: 256 MB."""
+_SHOWN = 5
+_HASH_BYTES = 128
+"""Of memory for a hash, in one pass that looks for differences: those of both sides, while they are compared."""
 
 _HASH = np.dtype([("low", "<u8"), ("high", "<u8")])
 
@@ -40,22 +43,30 @@ class Verdict:
     missing: int
     extra: int
     examples: tuple[str, ...]
+    differences: tuple[str, ...] = ()
+    """Beside the records: columns, metadata, what lies between records and belongs to none."""
+    notes: tuple[str, ...] = ()
+    """What is stored otherwise, and means the same."""
 
     @property
     def same(self) -> bool:
-        return not self.missing and not self.extra
+        return not (self.missing or self.extra or self.differences)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"same": self.same}
 
     def as_text(self) -> str:
+        return "\n".join([self._verdict(), *self.differences, *self.examples, *self.notes])
+
+    def _verdict(self) -> str:
         if self.same:
             return f"the same {self.records:,} records, each as often, whatever their order"
-        lines = [
+        if not self.missing and not self.extra:
+            return f"NOT the same: {plural(len(self.differences), 'difference')} beside the records"
+        return (
             f"NOT the same: {self.missing:,} of {self.records:,} records are missing, "
             f"{self.extra:,} of {self.target_records:,} are extra"
-        ]
-        return "\n".join([*lines, *self.examples])
+        )
 
 
 @overload
@@ -64,6 +75,7 @@ def verify(
     dst: str | os.PathLike[str],
     *,
     quick: bool = False,
+    buffer: int | str | None = None,
     storage_options: Options | None = None,
     target_options: Options | None = None,
 ) -> Verdict: ...
@@ -73,6 +85,7 @@ def verify(
     dst: None = None,
     *,
     quick: bool = False,
+    buffer: int | str | None = None,
     storage_options: Options | None = None,
     target_options: Options | None = None,
 ) -> Audit: ...
@@ -81,13 +94,16 @@ def verify(
     dst: str | os.PathLike[str] | None = None,
     *,
     quick: bool = False,
+    buffer: int | str | None = None,
     storage_options: Options | None = None,
     target_options: Options | None = None,
 ) -> Verdict | Audit:
     """Compare two data sets of one format, record by record, in any order; or one that was shuffled with what its
-    shuffle kept, ``quick`` without reading its shards."""
+    shuffle kept, ``quick`` without reading its shards. The largest record must fit half of ``buffer``, which is
+    1 GB if it is not given."""
+    memory = reading_bytes(None if buffer is None else parse_size(buffer))
     if dst is None:
-        return audit(src, storage_options, quick=quick)
+        return audit(src, storage_options, quick=quick, memory=memory)
     if quick:
         raise ValueError("--quick compares a shuffled data set with its own sums; leave out the source")
     source, target = find_source(src, storage_options, "verify"), find_source(dst, target_options, "verify")
@@ -95,41 +111,87 @@ def verify(
         raise ValueError(
             f"{source.url} is {source.format.name}, {target.url} is {target.format.name}: no common records"
         )
-    _compare_schemas(source, target)
-    key = secrets.randbits(63)
-    before, after = _digest(source, key), _digest(target, key)
-    if before == after:
-        return Verdict(before.count, after.count, 0, 0, ())
-    return _differences(source, target, key, before.count, after.count)
+    columns = _compare_columns(source, target)
+    if columns is not None:
+        return columns
+    differences, notes = _compare_beside(source, target)
+    key = secrets.randbits(64)
+    before, after = (_digest(_Reading(each, memory), key) for each in (source, target))
+    if _loose(before) != _loose(after):
+        differences.append(
+            f"what lies between records and belongs to none differs: {plural(before.loose, 'item')} in {source.url}, "
+            f"{plural(after.loose, 'item')} in {target.url}"
+        )
+    found = Verdict(before.count, after.count, 0, 0, ())
+    if _records(before) != _records(after):
+        found = _differences(_Reading(source, memory), _Reading(target, memory), key, before.count, after.count)
+    return replace(found, differences=tuple(differences), notes=tuple(notes))
 
 
-def _compare_schemas(source: Source, target: Source) -> None:
+def _records(sums: Digest) -> tuple[int, int, int]:
+    return sums.count, sums.low, sums.high
+
+
+def _loose(sums: Digest) -> tuple[int, int, int]:
+    return sums.loose, sums.loose_low, sums.loose_high
+
+
+def _compare_columns(source: Source, target: Source) -> Verdict | None:
     """Equal values under other names, or of other types, are other records."""
     if not source.format.has_footer:
-        return
-    ours, theirs = (index_source(each).shards.column("schema")[0].as_py() for each in (source, target))
-    if ours != theirs:
-        raise ValueError(f"{source.url} has other columns than {target.url}: {schema_difference(ours, theirs)}")
+        return None
+    one, other = index_source(source), index_source(target)
+    ours, theirs = (each.shards.column("schema")[0].as_py() for each in (one, other))
+    if ours == theirs:
+        return None
+    problem = f"{source.url} has other columns than {target.url}: {schema_difference(ours, theirs)}"
+    return Verdict(one.records, other.records, one.records, other.records, (), (problem,))
 
 
-def _digest(source: Source, key: int) -> Digest:
+def _compare_beside(source: Source, target: Source) -> tuple[list[str], list[str]]:
+    """What shards keep beside their records is that of the first one, in all of them: what differs, and what is merely
+    stored otherwise; the first example of each."""
+    first, differences, notes = source.shard(0), dict[str, str](), dict[str, str]()
+    for shard in map(target.shard, range(len(target.entries))):
+        for lines, names in zip((differences, notes), source.format.compare(first, shard), strict=True):
+            for name in names:
+                lines.setdefault(name, f"{name} differs in {shard.name}")
+    return [*differences.values()][:_SHOWN], [*notes.values()][:_SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A source, and the memory to read it with, shared by a few threads."""
+
+    source: Source
+    memory: int
+
+    def stream(self, number: int) -> Iterator[Any]:
+        """The records of a shard as tables."""
+        return self.source.format.stream(self.source.shard(number), self.memory // _THREADS)
+
+    def hashes(self, table: Any, key: int) -> npt.NDArray[Any]:
+        lanes = self.source.format.hash_records(table, key)
+        return np.ascontiguousarray(lanes.T).view(_HASH).ravel()
+
+    def each_shard(self, task: Callable[[int], T]) -> Iterator[T]:
+        """A task for each shard, a few at a time, with progress; results in the order of the shards."""
+        sizes = [entry.size for entry in self.source.entries]
+        with progress("verifying", sum(sizes)) as bar, ThreadPoolExecutor(_THREADS) as pool:
+            for number, result in enumerate(pool.map(task, range(len(sizes)))):
+                bar.advance(sizes[number])
+                yield result
+
+
+def _digest(reading: _Reading, key: int) -> Digest:
     def shard(number: int) -> Digest:
-        return sum((digest(table, key) for table in source.format.stream(source.shard(number))), Digest())
+        return sum((reading.source.format.digest(table, key) for table in reading.stream(number)), Digest())
 
-    return sum(_each_shard(source, shard), Digest())
-
-
-def _each_shard(source: Source, task: Callable[[int], T]) -> Iterator[T]:
-    """A task for each shard, a few at a time, with progress; results in the order of the shards."""
-    sizes = [entry.size for entry in source.entries]
-    with progress("verifying", sum(sizes)) as bar, ThreadPoolExecutor(_THREADS) as pool:
-        for number, result in enumerate(pool.map(task, range(len(sizes)))):
-            bar.advance(sizes[number])
-            yield result
+    return sum(reading.each_shard(shard), Digest())
 
 
-def _differences(source: Source, target: Source, key: int, before: int, after: int) -> Verdict:
-    parts = max(1, -(-max(before, after) // _HASHES_AT_A_TIME))
+def _differences(source: _Reading, target: _Reading, key: int, before: int, after: int) -> Verdict:
+    parts = max(1, -(-max(before, after) // (source.memory // _HASH_BYTES)))
     missing = extra = 0
     lost, strange = np.empty(0, _HASH), np.empty(0, _HASH)
     for part in range(parts):
@@ -142,19 +204,16 @@ def _differences(source: Source, target: Source, key: int, before: int, after: i
     return Verdict(before, after, missing, extra, tuple(examples))
 
 
-def _hashes(source: Source, key: int, part: int, parts: int) -> npt.NDArray[Any]:
+def _hashes(reading: _Reading, key: int, part: int, parts: int) -> npt.NDArray[Any]:
     """The sorted hashes of those records that fall into a part."""
 
     def shard(number: int) -> npt.NDArray[Any]:
-        tables = source.format.stream(source.shard(number))
-        found = [_in_part(_as_hashes(hash_records(table, key)), part, parts) for table in tables]
+        found = [_in_part(reading.hashes(table, key), part, parts) for table in reading.stream(number)]
         return np.concatenate([np.empty(0, _HASH), *found])
 
-    return np.sort(np.concatenate([np.empty(0, _HASH), *_each_shard(source, shard)]))
-
-
-def _as_hashes(lanes: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
-    return np.ascontiguousarray(lanes.T).view(_HASH).ravel()
+    hashes = np.concatenate([np.empty(0, _HASH), *reading.each_shard(shard)])
+    hashes.sort()
+    return hashes
 
 
 def _in_part(hashes: npt.NDArray[Any], part: int, parts: int) -> npt.NDArray[Any]:
@@ -169,19 +228,19 @@ def _surplus(ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> npt.NDArray[An
     return np.repeat(values, np.maximum(counts - held, 0))
 
 
-def _places(source: Source, key: int, wanted: npt.NDArray[Any]) -> list[str]:
+def _places(reading: _Reading, key: int, wanted: npt.NDArray[Any]) -> list[str]:
     """Shard and number of the first record with each of some hashes."""
     places: list[str] = []
     left = set(wanted.tolist())
-    for number in range(len(source.entries)):
+    for number in range(len(reading.source.entries)):
         at = 0
-        for table in source.format.stream(source.shard(number)):
+        for table in reading.stream(number):
             if not left:
                 return places
-            hashes = _as_hashes(hash_records(table, key))
+            hashes = reading.hashes(table, key)
             for row in np.flatnonzero(np.isin(hashes["low"], wanted["low"])).tolist():
                 if hashes[row].item() in left:
                     left.discard(hashes[row].item())
-                    places.append(f"record {at + row} of {source.shard(number).name}")
+                    places.append(f"record {at + row} of {reading.source.shard(number).name}")
             at += table.num_rows
     return places

@@ -9,26 +9,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from corgi2.block import SLACK_BYTES, Arena, Indices
+from corgi2.block import Arena, Indices
+from corgi2.budget import arena_bytes, crew, decoding_crew, upload_share
 from corgi2.errors import Corgi2Error, SourceError
-from corgi2.formats.pipe import PIPE_BYTES
+from corgi2.index import of_index
 from corgi2.journal import Journal, Marker
 from corgi2.memory import give_back
-from corgi2.mixer import TOLERANCE, Mixer, Mixing, Threads
+from corgi2.mixer import Mixer, Mixing, Threads
 from corgi2.recipe import Recipe
 from corgi2.stage import Stage
-from corgi2.stores import Requests, Store, read_object, upload_bytes, whole_bytes
+from corgi2.stores import Requests, Store, read_path
 
 _TWO_PLANS = (
     "two shuffles began there at the same time, on a store that does not keep them apart. Nothing was deleted that is "
     "not safe elsewhere; corgi2 verify tells what is there"
 )
-_PARTS = 2
-"""Of a large object, beside its beginning: what waits to be sent, and what is being sent."""
-_SHARE_OF_THREADS = 8
-"""Of the buffer, for what threads hold beside it."""
-_DECODING = 3
-"""Times what a block takes once it is decoded; allocators keep what is no more needed for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +64,24 @@ class Work:
 
     def _check_plan(self) -> None:
         """Before anything is deleted: the plan that lies there is still this one."""
-        journal = self.journal
-        entry = self.target.head(journal.plan_path)
-        if entry is None or bytes(read_object(self.target, entry)) != self.recipe.encode():
-            raise SourceError(f"{self.target.url}/{journal.plan_path}: was replaced by another plan; {_TWO_PLANS}")
+        path = self.journal.plan_path
+        name, found = f"{self.target.url}/{path}", read_path(self.target, path)
+        if found is None or Recipe.decode(found, name).id != self.recipe.id:
+            raise SourceError(f"{name}: was replaced by another plan; {_TWO_PLANS}")
 
     def arena(self) -> Arena:
-        return Arena(int(TOLERANCE * self.recipe.buffer_bytes) + SLACK_BYTES)
+        return Arena(arena_bytes(self.recipe.buffer_bytes))
 
     def threads(self, workers: int) -> Threads:
-        """As many as were asked for, but no more than the buffer has room for beside it: where blocks are decoded, a
-        reader holds one as stored, and what Arrow takes to decode it; a writer one, and what is on its way from it."""
-        stage, room = self.stage, self.recipe.buffer_bytes // _SHARE_OF_THREADS
-        writers = min(workers, max(1, room // self._upload_bytes))
-        if not stage.source.format.writes_blocks:
-            return Threads(workers, writers)
-        read = int(_DECODING * stage.index.column("footprint").max() + stage.index.column("length").max())
-        written = 3 * stage.index.footprint // (len(stage.groups) * stage.shards * stage.blocks) + PIPE_BYTES
-        return Threads(min(workers, max(1, room // read)), min(writers, max(2, room // written)))
-
-    @property
-    def _upload_bytes(self) -> int:
-        """What a store holds of one shard on its way: nothing on a disk; else the shard, or some parts of it."""
-        if self.target.free_bytes() is not None:
-            return 1
-        shard = int(self.recipe.growth * self.stage.index.bytes) // (len(self.stage.groups) * self.stage.shards)
-        part = upload_bytes(self.recipe.buffer_bytes)
-        return max(1, min(shard, whole_bytes(part) + _PARTS * part))
+        """As many as were asked for, or as there is room for."""
+        stage, index, buffer_bytes = self.stage, self.stage.index, self.recipe.buffer_bytes
+        shards = len(stage.groups) * stage.shards
+        held = upload_share(self.target, buffer_bytes, int(self.recipe.growth * index.bytes) // shards)
+        found = crew(workers, buffer_bytes, held)
+        if stage.source.format.writes_blocks:
+            sizes = index.column("footprint"), index.column("length")
+            found = decoding_crew(found, buffer_bytes, *sizes, index.footprint // (shards * stage.blocks))
+        return Threads(found.readers, found.writers)
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
         return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)
@@ -126,7 +112,7 @@ class Work:
         """The same, knowing the blocks of one group and nothing else: little enough to be sent."""
         numbers, blocks = np.unique(self.stage.groups[group], return_inverse=True)
         index = self.stage.index.select(numbers)
-        source = replace(self.stage.source, entries=tuple(index.entries), others=())
+        source = replace(of_index(self.stage.source, index), others=())
         return replace(self, stage=replace(self.stage, source=source, index=index, groups=[blocks], lineage=[]))
 
     def make(self, group: int, workers: int) -> Made:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from corgi2.block import Arena, Decoder, Group, Indices, Taste
+from corgi2.digest import Digest, Lanes
 from corgi2.formats import jsonl, parquet, tar
-from corgi2.shard import Block, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.shard import READING_BYTES, Block, Mapper, Piece, Scan, See, ShardFile, Writing
 
 
 class Format(Protocol):
@@ -39,8 +40,8 @@ class Format(Protocol):
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """What it takes to read and decode each of some blocks, beside where it lies then."""
 
-    def scan(self, file: ShardFile, block_bytes: int) -> Scan:
-        """The blocks of a shard; a damaged one is refused."""
+    def scan(self, file: ShardFile, block_bytes: int, memory: int = READING_BYTES) -> Scan:
+        """The blocks of a shard, found in so much memory; a damaged one is refused, and a record that does not fit."""
 
     def sketch(self, size: int) -> Block:
         """A whole shard as one block, as far as its size alone tells: its records are not counted."""
@@ -59,11 +60,21 @@ class Format(Protocol):
         """Blocks, or whole shards, side by side in memory. ``see`` is shown records as soon as they lie there;
         ``decoding`` tells that they will be decoded."""
 
-    def stream(self, file: ShardFile) -> Iterator[Any]:
+    def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[Any]:
         """All records of a shard as tables, front to back, a part of it in memory at a time."""
+
+    def digest(self, table: Any, key: int) -> Digest:
+        """Of the records of a table, and of what travels with them and belongs to none."""
+
+    def hash_records(self, table: Any, key: int) -> Lanes:
+        """The hash of each record of a table."""
 
     def profile(self, file: ShardFile) -> str:
         """What a new shard must keep of an old one beside the records: schema, codec, metadata. As text."""
+
+    def compare(self, one: ShardFile, other: ShardFile) -> tuple[list[str], list[str]]:
+        """Of what a new shard keeps of an old one beside the records, by name: what another one has otherwise, and what
+        it only stores otherwise."""
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str) -> Writing:
         """The bytes of a shard, as they become ready, and in the end its blocks. A block is given as its tables."""

@@ -28,6 +28,11 @@ def is_flat(schema: pa.Schema) -> bool:
     return bool(schema.types) and all(kind in _TEXT or _bits(kind) > 0 for kind in schema.types)
 
 
+def holds_text(schema: pa.Schema) -> bool:
+    """Whether values of any length are among them."""
+    return any(kind in _TEXT for kind in schema.types)
+
+
 def _bits(kind: pa.DataType) -> int:
     """Bits of a value, where the type alone tells; else none."""
     types = pa.types

@@ -43,9 +43,9 @@ class PlainStream:
 class CompressedStream:
     """Decompresses as it goes, and keeps a checksum of what it read."""
 
-    def __init__(self, file: ShardFile, codec: str) -> None:
+    def __init__(self, file: ShardFile, codec: str, part_bytes: int) -> None:
         self._file, self._codec = file, codec
-        self._raw = _RawFile(file)
+        self._raw = _RawFile(file, part_bytes)
         self._stream = pa.CompressedInputStream(pa.PythonFile(self._raw, mode="r"), codec)
         self.produced = 0
 
@@ -67,13 +67,16 @@ class CompressedStream:
         return done
 
 
-def open_stream(file: ShardFile, codec: str | None) -> PlainStream | CompressedStream:
-    return CompressedStream(file, codec) if codec else PlainStream(file)
+def open_stream(file: ShardFile, codec: str | None, part_bytes: int) -> PlainStream | CompressedStream:
+    """What is compressed is fetched in such parts; else whoever fills a buffer decides."""
+    return CompressedStream(file, codec, part_bytes) if codec else PlainStream(file)
 
 
-def decompress_front(file: ShardFile, codec: str, whole: bool, most_bytes: int) -> bytes:
-    """The front of a stream, decompressed, as far as it goes; only in a whole one is a broken end an error."""
-    stream = pa.CompressedInputStream(pa.PythonFile(_RawFile(file), mode="r"), codec)
+def decompress_front(file: ShardFile, codec: str, whole: bool, most_bytes: int) -> tuple[bytes, int]:
+    """The front of a stream, decompressed, as far as it goes, and the bytes that took; only in a whole one is
+    a broken end an error."""
+    raw = _RawFile(file, READ_BYTES)
+    stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
     chunks: list[bytes] = []
     try:
         while sum(map(len, chunks)) < most_bytes and (chunk := stream.read(_FRONT_BYTES)):
@@ -81,7 +84,7 @@ def decompress_front(file: ShardFile, codec: str, whole: bool, most_bytes: int) 
     except (OSError, pa.ArrowException) as error:
         if whole or not chunks:
             raise _damaged(file, file.size, codec, error) from error
-    return b"".join(chunks)
+    return b"".join(chunks), raw.tell()
 
 
 def _damaged(file: ShardFile, offset: int, codec: str, error: Exception) -> ShardError:
@@ -93,12 +96,12 @@ def _damaged(file: ShardFile, offset: int, codec: str, error: Exception) -> Shar
 
 
 class _RawFile:
-    """A shard as a Python file, for Arrow to read from, in requests of `READ_BYTES`."""
+    """A shard as a Python file, for Arrow to read from, in requests of so many bytes."""
 
     closed = False
 
-    def __init__(self, file: ShardFile) -> None:
-        self._file, self._at = file, 0
+    def __init__(self, file: ShardFile, part_bytes: int) -> None:
+        self._file, self._at, self._part_bytes = file, 0, part_bytes
         self._part, self._part_start = memoryview(b""), 0
         self.checksum = Checksum()
 
@@ -106,7 +109,8 @@ class _RawFile:
         if self._at >= self._file.size:
             return b""
         if self._at >= self._part_start + len(self._part):
-            part = reserve(min(READ_BYTES, self._file.size - self._at))
+            self._part = memoryview(b"")  # before the next one is there
+            part = reserve(min(self._part_bytes, self._file.size - self._at))
             self._file.readinto(self._at, part)
             self._part, self._part_start = part, self._at
             self.checksum.update(part)

@@ -5,9 +5,9 @@ Arrow ends the process on some damaged metadata and reserves memory for lying co
 
 import math
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 
 import pyarrow as pa
@@ -22,7 +22,10 @@ FOOTER_GUESS = 65_536
 RESTORE = "restore the shard from its source, or leave it out"
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
+_DECRYPT = "an encrypted Parquet file; decrypt it first"
 _TAIL = 8
+_LARGEST_FOOTER = 64_000_000
+"""Which takes ten times as much once it is parsed."""
 _PHYSICAL_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "INT96": 64, "FLOAT": 32, "DOUBLE": 64}
 
 
@@ -38,13 +41,15 @@ def parse_footer(file: ShardFile, tail: bytes) -> pq.FileMetaData:
         raise ShardError(file.name, 0, f"{file.size} bytes are no Parquet file; {RESTORE}")
     length, magic = struct.unpack("<I4s", tail[-_TAIL:])
     if magic == _ENCRYPTED:
-        raise ShardError(file.name, file.size - 4, "an encrypted Parquet file; decrypt it first")
+        raise ShardError(file.name, file.size - 4, _DECRYPT)
     if magic != _MAGIC:
         raise ShardError(
             file.name, file.size - 4, f"not a Parquet file, or cut short (it ends in {magic!r}); {RESTORE}"
         )
     if length > file.size - len(_MAGIC) - _TAIL:
         raise ShardError(file.name, file.size - 8, f"the footer claims {length} bytes of {file.size}; {RESTORE}")
+    if length > _LARGEST_FOOTER:
+        raise ShardError(file.name, file.size - 8, f"a footer of {length} bytes, more than is taken; {RESTORE}")
     if length + _TAIL > len(tail):
         longer = bytearray(length + _TAIL)
         file.readinto(file.size - len(longer), memoryview(longer))
@@ -54,9 +59,8 @@ def parse_footer(file: ShardFile, tail: bytes) -> pq.FileMetaData:
         _check_columns(file, footer)
         return footer
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ShardError(
-            file.name, file.size - length - _TAIL, f"the footer is damaged ({error}); {RESTORE}"
-        ) from error
+        problem = _DECRYPT if "Cannot decrypt" in str(error) else f"the footer is damaged ({error}); {RESTORE}"
+        raise ShardError(file.name, file.size - length - _TAIL, problem) from error
 
 
 def _check_columns(file: ShardFile, footer: pq.FileMetaData) -> None:
@@ -223,11 +227,37 @@ class ShardVersion:
     file: ShardFile = field(compare=False)
 
 
-@lru_cache(maxsize=4096)
+class _Footers:
+    """Footers that were read lately, of so many bytes as stored; parsed, they take about ten times as much."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._held: dict[ShardVersion, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
+        self._bytes, self._most, self._lock = 0, most_bytes, threading.Lock()
+
+    def get(self, shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
+        with self._lock:
+            held = self._held.pop(shard, None)
+            if held is not None:
+                self._held[shard] = held
+                return held
+        footer = read_footer(shard.file)
+        found = footer, row_group_spans(shard.file, footer)
+        with self._lock:
+            if shard not in self._held:
+                self._held[shard] = found
+                self._bytes += footer.serialized_size
+            while self._bytes > self._most and len(self._held) > 1:
+                oldest = next(iter(self._held))
+                self._bytes -= self._held.pop(oldest)[0].serialized_size
+        return found
+
+
+_footers = _Footers(2_000_000)
+
+
 def cached_footer(shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
     """A shard's footer and where its row groups lie, which Arrow is slow to tell."""
-    footer = read_footer(shard.file)
-    return footer, row_group_spans(shard.file, footer)
+    return _footers.get(shard)
 
 
 def schema_text(schema: pa.Schema) -> str:

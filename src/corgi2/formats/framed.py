@@ -1,16 +1,19 @@
 """Formats whose records lie one after another in the file, each with its frame: tar, JSON lines.
 
-A record's span includes its frame, and what belongs to no record (a directory in a tar, a blank line) travels
-with the record before it, or with the first one. So the spans cover the file's body without a gap, records come
-out bit for bit, and the gathered bytes are the body of a shard. Nothing is parsed beyond the frames.
+A record's span includes its frame. What belongs to no record (a directory in a tar, a blank line) travels in the span
+of the next record, or of the last one at the end of a shard, and is no part of either: a record is the same whatever
+lies around it. So the spans cover the file's body without a gap, records come out bit for bit, and the gathered bytes
+are the body of a shard. Nothing is parsed beyond the frames.
 
-Memory: a scan holds one part of the shard (64 MB), or the largest record if that is larger.
+Memory: whoever reads a shard from front to back says how much that may take. It holds one part of the shard, or the
+largest record if that is larger; a record that does not fit is refused, by its header where that tells. Bytes are split
+a few MB at a time, because offsets of the smallest records take many times what the records do.
 """
 
 import mmap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,31 +25,40 @@ from corgi2.block import (
     Decoder,
     Group,
     Indices,
+    Loose,
     Taste,
     framed_table,
     record_bytes,
     record_offsets,
     reserve,
 )
-from corgi2.errors import ShardError
+from corgi2.digest import Digest, Lanes, digest_framed, hash_framed
+from corgi2.errors import ShardError, TooLargeError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
 from corgi2.process import processors
-from corgi2.shard import Block, Buffer, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.shard import NO_RECORD, READING_BYTES, Block, Buffer, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.sizes import format_size
 
 Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 
 _OFFSET_BYTES = 8
+_LOOSE_BYTES = 16
+"""A record, where something travels with some: how much lies before it, and how much behind."""
 _BLOCK_BYTES = 64
 """Room for what lies between two blocks in memory: a terminator, a row that is no record, its offset."""
 
 TASTE_BYTES = 1_000_000
 """Of a shard, for an estimate of what it takes in memory."""
-_TASTE_MEMORY = 64_000_000
+_TASTE_MEMORY = 4_000_000
 _TINY_RECORD = 256
 
-LARGEST_COMPRESSED_RECORD = 2 << 30
-"""Where a shard is compressed, nothing but this tells a huge record from a lying length."""
+STEP_BYTES, _TINY_STEP_BYTES = 1 << 22, 1 << 20
+"""Split at a time; and where records may be tiny, which then take up to 20 times as much meanwhile."""
+_LEAST_PART = 4_000_000
+_SEEN_BYTES = 48
+"""A record that has a key takes until the end of its shard, to be compared with all others."""
+_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +74,17 @@ class Where:
     """They were checked before: only what they hold is asked for."""
     decoding: bool = False
     """Where the parts of records lie is asked for, too."""
+    most: int = _ENDLESS
+    """Bytes of the largest record that there is memory for."""
+
+    def from_(self, offset: int, last: bool) -> "Where":
+        """The place of a part of these bytes."""
+        return replace(self, base=self.base + offset, limit=self.limit - offset, last=last and self.last)
+
+    def too_large(self, offset: int, size: str) -> TooLargeError:
+        limit = format_size(self.most)
+        problem = f"a record of {size} does not fit the {limit} that reading may take; give a larger buffer"
+        return TooLargeError(self.name, self.base + offset, problem)
 
     def error(self, offset: int, problem: str) -> ShardError:
         return ShardError(self.name, self.base + offset, problem)
@@ -69,14 +92,40 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Record i is ``data[offsets[i]:offsets[i + 1]]``; what follows the last offset is not complete yet, or, after
-    the end mark, padding."""
+    """The span of record i is ``data[offsets[i]:offsets[i + 1]]``; what follows the last offset is not complete yet,
+    or, after the end mark, padding."""
 
     offsets: Indices
+    begin: Indices | None = None
+    """Where each record itself begins, if that is not where its span does."""
+    end: int | None = None
+    """Where the last record itself ends, if something travels behind it."""
     ended: bool = False
     keys: Hashes | None = None
     members: "Members | None" = None
     parts: "Parts | None" = None
+
+    @staticmethod
+    def of(begin: Indices, end: Indices, stop: int | None, **more: Any) -> "Frames":
+        """Records that begin and end there; up to ``stop``, or, where more may come, without the last of them."""
+        if not len(begin):
+            return Frames(np.zeros(1, np.int64), **more)
+        offsets = np.concatenate([[0], end[:-1], [] if stop is None else [stop]]).astype(np.int64, copy=False)
+        begin, last = begin[: len(offsets) - 1], int(end[-1])
+        is_tight = bool((begin == offsets[:-1]).all())
+        return Frames(offsets, None if is_tight else begin, None if stop in (None, last) else last, **more)
+
+    @property
+    def loose(self) -> Loose | None:
+        """What travels in the spans beside the records, if anything does."""
+        if self.begin is None and self.end is None:
+            return None
+        lead, tail = np.zeros(len(self.offsets) - 1, np.int64), np.zeros(len(self.offsets) - 1, np.int64)
+        if self.begin is not None:
+            lead = self.begin - self.offsets[:-1]
+        if self.end is not None:
+            tail[-1] = self.offsets[-1] - self.end
+        return Loose(lead, tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +167,12 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Lying:
-    """Records as they lie in memory: record i from ``offsets[rows[i]]`` on."""
+    """Records as they lie in memory: the span of record i from ``offsets[rows[i]]`` on."""
 
     memory: mmap.mmap
     offsets: Indices
     rows: Indices
+    loose: Loose | None
     parts: Parts | None
     begins: Indices
     """Of each piece, one behind another."""
@@ -141,10 +191,12 @@ class Lying:
         return [self.homes[piece][0] for piece in pieces.tolist()]
 
     def starts(self, records: Indices) -> Indices:
-        return np.asarray(self.offsets[self.rows[records]])
+        rows = self.rows[records]
+        return np.asarray(self.offsets[rows] if self.loose is None else self.offsets[rows] + self.loose.lead[rows])
 
     def stops(self, records: Indices) -> Indices:
-        return np.asarray(self.offsets[self.rows[records] + 1])
+        rows = self.rows[records] + 1
+        return np.asarray(self.offsets[rows] if self.loose is None else self.offsets[rows] - self.loose.tail[rows - 1])
 
 
 class Framing(Protocol):
@@ -161,7 +213,10 @@ class Framing(Protocol):
     """Bytes of the smallest record that there can be."""
 
     def split(self, data: Bytes, where: Where) -> Frames:
-        """The complete records at the front of the data, which starts at a record."""
+        """The complete records at the front of the data, which starts at a span."""
+
+    def items(self, loose: Bytes) -> Iterator[Indices]:
+        """Bytes that belong to no record, cut into what is hashed by itself: a member, a line."""
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""
@@ -216,53 +271,85 @@ class FramedFormat:
         """The complete records at the front, and no error where they end."""
         front = _Front(piece.file, piece.start, min(piece.length, TASTE_BYTES))
         whole = front.size == piece.length
+        stored = front.size
         if self.codec is None:
             data = np.empty(front.size, np.uint8)
             front.readinto(0, data.data)
         else:
-            data = np.frombuffer(decompress_front(front, self.codec, whole, _TASTE_MEMORY), np.uint8)
-        frames = self.framing.split(data, Where(piece.file.name, piece.start, LARGEST_COMPRESSED_RECORD, last=False))
+            text, stored = decompress_front(front, self.codec, whole, _TASTE_MEMORY)
+            data = np.frombuffer(text, np.uint8)
+        frames = self.framing.split(data, Where(piece.file.name, piece.start, _ENDLESS, last=False))
         offsets = frames.offsets
         share = int(offsets[-1]) / max(1, len(data))
         if len(offsets) == 1:  # not one complete record: take all for one
             offsets, share = np.array([0, len(data)]), 1.0
         rows = np.arange(len(offsets) - 1)
         group = Group(framed_table(offsets, data), rows, frames.keys, (len(rows),))
-        return (Taste(group, max(1, round(front.size * share))),)
+        return (Taste(group, max(1, round(stored * share))),)
 
-    def scan(self, file: ShardFile, block_bytes: int) -> Scan:
+    def scan(self, file: ShardFile, block_bytes: int, memory: int = READING_BYTES) -> Scan:
         """Read a shard once, from front to back, and cut it into blocks of about ``block_bytes``."""
-        stream = open_stream(file, self.codec)
+        stream = open_stream(file, self.codec, part_bytes(memory))
         cutter = _Cutter(self._record_bytes, None if self.codec else block_bytes)
-        seen = []
-        for base, data, frames in _windows(self.framing, stream, file, self.codec):
-            cutter.add(data, frames.offsets)
-            if frames.keys is not None:
-                seen.append((base, frames))
-        self.framing.check(file.name, seen)
+        seen = _Seen(file.name, memory // 4)
+        for base, data, frames in self._windows(stream, file, memory - memory // 4):
+            cutter.add(data, frames.offsets, frames.loose is not None)
+            seen.add(base, frames)
+        self.framing.check(file.name, seen.frames)
         blocks = cutter.finish()
         if not blocks:
-            raise ShardError(file.name, 0, f"the {self.suffix} shard holds no record; remove it")
+            raise ShardError(file.name, 0, NO_RECORD)
         if isinstance(stream, CompressedStream):
             (block,) = blocks
             padding = stream.produced - block.length
             blocks = [Block(0, file.size, block.records, block.footprint + padding, checksum=stream.checksum)]
         return Scan(tuple(blocks))
 
-    def stream(self, file: ShardFile) -> Iterator[Any]:
+    def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[Any]:
         """All records, front to back; a table lies over memory that the next one may take."""
-        end = np.frombuffer(self.framing.terminator, np.uint8)
-        for _, data, frames in _windows(self.framing, open_stream(file, self.codec), file, self.codec):
-            offsets = frames.offsets
-            if (
-                len(end)
-                and int(offsets[-1]) == len(data)
-                and len(data)
-                and data[-len(end) :].tobytes() != end.tobytes()
-            ):
-                data = np.concatenate([data, end])
-                offsets[-1] = len(data)
-            yield framed_table(offsets, data)
+        end, records = self.framing.terminator, 0
+        for _, data, frames in self._windows(open_stream(file, self.codec, part_bytes(memory)), file, memory):
+            stop = int(frames.offsets[-1])
+            if stop and _lacks(data[:stop], end):  # the last line of all: there is room behind it
+                data[stop : stop + len(end)] = np.frombuffer(end, np.uint8)
+                frames.offsets[-1] += len(end)
+            records += len(frames.offsets) - 1
+            yield framed_table(frames.offsets, data, frames.loose)
+        if not records:
+            raise ShardError(file.name, 0, NO_RECORD)
+
+    def _windows(self, stream: Stream, file: ShardFile, memory: int) -> Iterator[tuple[int, Bytes, Frames]]:
+        """The records of a shard, one part of it after another: where they lie in it, memory that they begin, and where
+        they are cut. A record that a part cuts is carried to the next; the longer it is, the more is read then, so that
+        no byte is looked at more than a few times."""
+        framing, plain = self.framing, self.codec is None
+        room = min(memory, file.size) if plain else memory
+        buffer, have, base, least = reserve(room + len(framing.terminator)), 0, 0, part_bytes(memory)
+        while True:
+            wanted = min(room - have, max(least, have))
+            have += (got := stream.fill(buffer[have : have + wanted]))
+            last = got < wanted or (plain and base + have == file.size)
+            where = Where(file.name, base, file.size - base if plain else _ENDLESS, last, most=room)
+            data, done = np.frombuffer(buffer, np.uint8, have), 0
+            for at, frames in _steps(framing, data, where):
+                yield base + at, np.frombuffer(buffer, np.uint8, offset=at), frames
+                done = at + int(frames.offsets[-1])
+            if frames.ended or last:
+                _check_end(framing, data[done:], frames.ended, where.from_(done, last), whole=True)
+                if not last:
+                    _check_padding(stream, where, have)
+                return
+            if not done and have == room:
+                raise where.too_large(0, f"more than {format_size(room)}")
+            buffer[: have - done] = buffer[done:have]
+            have, base = have - done, base + done
+
+    def digest(self, table: Any, key: int) -> Digest:
+        """Of records, and of what travels with them."""
+        return digest_framed(table, key, self.framing.items)
+
+    def hash_records(self, table: Any, key: int) -> Lanes:
+        return hash_framed(table, key)
 
     def read(
         self,
@@ -279,7 +366,7 @@ class FramedFormat:
             starts = [arena.claim(piece.length + len(self.framing.terminator)) for piece in pieces]
             gate = threading.Semaphore(processors())
 
-            def fetch(at: tuple[Piece, int]) -> _Placed:
+            def fetch(at: tuple[Piece, int]) -> list[_Placed]:
                 return _shown(self._fetch(*at, arena, gate, decoding), arena, see)
 
             placed = list(mapper(fetch, zip(pieces, starts, strict=True)))
@@ -306,7 +393,7 @@ class FramedFormat:
         for tables in blocks:
             for table in tables:
                 data, offsets = record_bytes(table), record_offsets(table)
-                cutter.add(data, offsets - offsets[0])
+                cutter.add(data, offsets - offsets[0], table.num_columns > 1)
                 yield data.data
             if self.codec is None:
                 cutter.close()
@@ -316,12 +403,17 @@ class FramedFormat:
         """Framed shards have nothing to carry over beside their records."""
         return ""
 
+    def compare(self, one: ShardFile, other: ShardFile) -> tuple[list[str], list[str]]:  # noqa: ARG002
+        return [], []
+
     def decoder(self, group: Group, url: str) -> Decoder:  # noqa: ARG002
         if not isinstance(group.beside, Lying):
             raise TypeError("the group was not read to be decoded")
         return self.framing.decoder(group.beside)
 
-    def _fetch(self, piece: Piece, start: int, arena: Arena, gate: threading.Semaphore, decoding: bool) -> "_Placed":
+    def _fetch(
+        self, piece: Piece, start: int, arena: Arena, gate: threading.Semaphore, decoding: bool
+    ) -> "list[_Placed]":
         """Many threads wait for a store; those that work beyond the gate are no more than can."""
         view = arena.view(start, piece.length)
         piece.file.readinto(piece.start, view)
@@ -330,12 +422,12 @@ class FramedFormat:
                 piece.check(Checksum.of(view))
             return self._place(piece, start, piece.length, arena, decoding)
 
-    def _decompress(self, piece: Piece, arena: Arena, decoding: bool) -> "_Placed":
+    def _decompress(self, piece: Piece, arena: Arena, decoding: bool) -> "list[_Placed]":
         if not piece.is_whole:
             raise ValueError(f"{piece.file.name}: a compressed shard is read whole, not from byte {piece.start}")
         spare = len(self.framing.terminator)
-        start, room = arena.used, arena.capacity - arena.used
-        stream = open_stream(piece.file, self.codec)
+        start, room = arena.used, arena.left
+        stream = open_stream(piece.file, self.codec, READ_BYTES)
         size = stream.fill(arena.view(start, max(0, room - spare)))
         if size == room - spare and stream.fill(memoryview(bytearray(1))):
             raise MemoryError(f"{piece.file.name}: expands to more than the {room} bytes left in the buffer")
@@ -344,15 +436,29 @@ class FramedFormat:
             piece.check(stream.checksum)
         return self._place(piece, start, size, arena, decoding)
 
-    def _place(self, piece: Piece, start: int, size: int, arena: Arena, decoding: bool) -> "_Placed":
+    def _place(self, piece: Piece, start: int, size: int, arena: Arena, decoding: bool) -> "list[_Placed]":
         data, end = arena.array(start, size), self.framing.terminator
         where = Where(piece.file.name, piece.start, size, True, bool(piece.checksum), decoding)
-        frames = self.framing.split(data, where)
-        _check_end(self.framing, data, frames, where, piece.is_whole)
-        if size and data[size - len(end) :].tobytes() != end:
+        placed = []
+        for at, frames in _steps(self.framing, data, where):
+            records = len(frames.offsets) - 1
+            arena.spend(records * (self._record_bytes + (_LOOSE_BYTES if frames.loose is not None else 0)))
+            placed.append(_Placed(start + at, frames))
+        stop = placed[-1].stop - start
+        _check_end(self.framing, data[stop:], frames.ended, where.from_(stop, True), piece.is_whole)
+        if piece.is_whole and not sum(each.records for each in placed):
+            raise ShardError(piece.file.name, 0, NO_RECORD)
+        if piece.is_whole and not where.known:
+            self.framing.check(piece.file.name, [(each.start - start, each.frames) for each in placed])
+        if _lacks(data, end):
             arena.view(start + size, len(end))[:] = end
             frames.offsets[-1] += len(end)
-        return _Placed(start, frames)
+        return placed
+
+
+def _lacks(data: Bytes, terminator: bytes) -> bool:
+    """Whether the last line, which may be blank, has no end."""
+    return bool(len(terminator) and len(data) and data[-len(terminator) :].tobytes() != terminator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,88 +483,110 @@ class _Front:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
+    """Records in memory, from there on."""
+
     start: int
     frames: Frames
 
+    @property
+    def stop(self) -> int:
+        return self.start + int(self.frames.offsets[-1])
 
-def _shown(placed: _Placed, arena: Arena, see: See | None) -> _Placed:
+    @property
+    def records(self) -> int:
+        return len(self.frames.offsets) - 1
+
+
+def _shown(placed: list[_Placed], arena: Arena, see: See | None) -> list[_Placed]:
     if see is not None:
-        offsets = placed.frames.offsets
-        see(framed_table(offsets, arena.array(placed.start, int(offsets[-1]))))
+        for start, frames in ((part.start, part.frames) for part in placed):
+            see(framed_table(frames.offsets, arena.array(start, int(frames.offsets[-1])), frames.loose))
     return placed
 
 
-_NOWHERE = _Placed(0, Frames(np.zeros(1, np.int64)))
+def _steps(framing: Framing, data: Bytes, where: Where) -> Iterator[tuple[int, Frames]]:
+    """The complete records at the front of the data, some of it at a time: where each part begins, and its frames. The
+    last part, which may be empty, knows whether an end mark follows. A longer record takes as much as it needs."""
+    least = STEP_BYTES if framing.smallest_record > _TINY_RECORD else _TINY_STEP_BYTES
+    at, step = 0, least
+    while True:
+        last = at + step >= len(data)
+        frames = framing.split(data[at : at + step], where.from_(at, last))
+        done, is_end = int(frames.offsets[-1]), frames.ended or last
+        if done or is_end:
+            yield at, frames
+        if is_end:
+            return
+        at, step = at + done, least if done else 2 * step
 
 
-def _group(placed: list[_Placed], arena: Arena, decoded: Sequence[Piece] | None) -> Group:
+def _group(pieces: list[list[_Placed]], arena: Arena, decoded: Sequence[Piece] | None) -> Group:
     """One table over all pieces, which are used up. Between two pieces lies a row that is no record: the padding."""
-    begins = np.array([piece.start for piece in placed])
-    parts = [piece.frames.parts for piece in placed if piece.frames.parts is not None]
-    counts = [len(piece.frames.offsets) - 1 for piece in placed]
-    offsets, rows = np.empty(sum(counts) + len(placed), np.int64), np.empty(sum(counts), np.int64)
-    keys = np.empty(len(rows), np.uint64) if placed[0].frames.keys is not None else None
+    begins = np.array([placed[0].start for placed in pieces])
+    all_frames = [part.frames for placed in pieces for part in placed]
+    parts = [frames.parts for frames in all_frames if frames.parts is not None]
+    counts = tuple(sum(part.records for part in placed) for placed in pieces)
+    offsets, rows = np.empty(sum(counts) + len(pieces), np.int64), np.empty(sum(counts), np.int64)
+    keys = np.empty(len(rows), np.uint64) if any(frames.keys is not None for frames in all_frames) else None
+    loose = None
+    if any(frames.loose is not None for frames in all_frames):
+        loose = Loose(np.zeros(len(offsets) - 1, np.int64), np.zeros(len(offsets) - 1, np.int64))
+    del all_frames
     at = row = 0
-    for number, count in enumerate(counts):
-        piece, placed[number] = placed[number], _NOWHERE
-        np.add(piece.frames.offsets, piece.start, out=offsets[at : at + count + 1])
-        rows[row : row + count] = np.arange(at, at + count)
-        if keys is not None and piece.frames.keys is not None:
-            keys[row : row + count] = piece.frames.keys
-        at, row = at + count + 1, row + count
+    for placed in pieces:
+        while placed:
+            part, count = placed[0], placed[0].records
+            del placed[0]
+            np.add(part.frames.offsets, part.start, out=offsets[at : at + count + 1])
+            rows[row : row + count] = np.arange(at, at + count)
+            if keys is not None and part.frames.keys is not None:
+                keys[row : row + count] = part.frames.keys
+            if loose is not None and (held := part.frames.loose) is not None:
+                loose.lead[at : at + count], loose.tail[at : at + count] = held.lead, held.tail
+            at, row = at + count, row + count
+        at += 1
     lying = None
     if decoded is not None:
         homes = tuple((piece.file.name, piece.start) for piece in decoded)
-        lying = Lying(arena.memory, offsets, rows, Parts.joined(parts) if parts else None, begins, homes)
-    return Group(framed_table(offsets, arena.array(0, arena.used)), rows, keys, tuple(counts), beside=lying)
+        lying = Lying(arena.memory, offsets, rows, loose, Parts.joined(parts) if parts else None, begins, homes)
+    return Group(framed_table(offsets, arena.array(0, arena.used), loose), rows, keys, counts, beside=lying)
 
 
-def _windows(
-    framing: Framing, stream: Stream, file: ShardFile, codec: str | None
-) -> Iterator[tuple[int, Bytes, Frames]]:
-    """The records of a shard, one part of it after another; a record that a part cuts is carried to the next."""
-    limit = LARGEST_COMPRESSED_RECORD if codec else file.size
-    buffer = reserve(READ_BYTES if codec else min(READ_BYTES, file.size))
-    have = base = 0
-    while True:
-        wanted = len(buffer) - have
-        got = stream.fill(buffer[have:])
-        have += got
-        last = got < wanted or (codec is None and base + have == file.size)
-        where = Where(file.name, base, limit if codec else limit - base, last)
-        data = np.frombuffer(buffer, np.uint8, have)
-        frames = framing.split(data, where)
-        yield base, data, frames
-        end = int(frames.offsets[-1])
-        if frames.ended or last:
-            _check_end(framing, data, frames, where, whole=True)
-            if not last:
-                _check_padding(stream, where, have)
-            return
-        if codec and have - end > LARGEST_COMPRESSED_RECORD:
-            raise where.error(end, "a record of more than 2 GiB in a compressed shard; decompress the shard first")
-        buffer = _carried(data[end:])
-        have, base = have - end, base + end
-
-
-def _carried(rest: Bytes) -> memoryview:
-    """A buffer that begins with the rest of the last one. It doubles with a record that is longer than a part, so that
-    no byte is looked at more than a few times."""
-    buffer = reserve(len(rest) + max(READ_BYTES, len(rest)))
-    buffer[: len(rest)] = rest.data
-    return buffer
-
-
-def _check_end(framing: Framing, data: Bytes, frames: Frames, where: Where, whole: bool) -> None:
-    end = int(frames.offsets[-1])
-    if frames.ended:
-        _check_zero(data[end:], where, end)
+def _check_end(framing: Framing, rest: Bytes, ended: bool, where: Where, whole: bool) -> None:
+    """What lies behind the last record is what may lie there."""
+    if ended:
+        _check_zero(rest, where, 0)
     elif where.last and whole and framing.trailer:
         raise where.error(
-            len(data),
+            len(rest),
             "the archive ends without its end mark (1,024 zero bytes): it was cut short. Restore it from its source, "
             "or, if you know it to be complete, append the mark",
         )
+
+
+class _Seen:
+    """What has to be compared once a whole shard was read, as long as there is memory for it."""
+
+    def __init__(self, name: str, memory: int) -> None:
+        self._name, self._memory, self._records = name, memory, 0
+        self.frames: list[tuple[int, Frames]] = []
+
+    def add(self, base: int, frames: Frames) -> None:
+        if frames.keys is None:
+            return
+        self._records += len(frames.keys)
+        if self._records * _SEEN_BYTES > self._memory:
+            problem = (
+                f"more than {self._records} samples in one shard, whose keys do not fit the "
+                f"{format_size(self._memory)} that comparing them may take; give a larger buffer"
+            )
+            raise TooLargeError(self._name, base, problem)
+        self.frames.append((base, frames))
+
+
+def part_bytes(memory: int) -> int:
+    """Of a shard, that are read at a time where reading may take so much."""
+    return min(READ_BYTES, max(_LEAST_PART, memory // 4))
 
 
 def _check_zero(data: Bytes, where: Where, offset: int) -> None:
@@ -488,10 +616,13 @@ class _Cutter:
     start: int = 0
     length: int = 0
     records: int = 0
+    beside: int = 0
+    """Bytes that they take in memory beside their own."""
     checksum: Checksum = field(default_factory=Checksum)
 
-    def add(self, data: Bytes, offsets: Indices) -> None:
+    def add(self, data: Bytes, offsets: Indices, has_loose: bool) -> None:
         first, last = 0, len(offsets) - 1
+        record_bytes = self.record_bytes + (_LOOSE_BYTES if has_loose else 0)
         while first < last:
             stop = last
             if self.block_bytes is not None:
@@ -505,14 +636,16 @@ class _Cutter:
             self.checksum.update(span.data)
             self.length += len(span)
             self.records += stop - first
+            self.beside += record_bytes * (stop - first)
             first = stop
 
     def close(self) -> None:
         if not self.records:
             return
-        footprint = self.length + self.record_bytes * self.records + _BLOCK_BYTES
+        footprint = self.length + self.beside + _BLOCK_BYTES
         self.blocks.append(Block(self.start, self.length, self.records, footprint, checksum=self.checksum.digest()))
-        self.start, self.length, self.records, self.checksum = self.start + self.length, 0, 0, Checksum()
+        self.start, self.checksum = self.start + self.length, Checksum()
+        self.length = self.records = self.beside = 0
 
     def finish(self) -> list[Block]:
         self.close()

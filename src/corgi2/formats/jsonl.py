@@ -2,7 +2,7 @@
 
 - A last line without a newline gets one, so that it can be followed by another; it must be whole JSON then,
   because that is how a shard that was cut short looks.
-- A blank line is no record: it travels with the line before it, or with the first one.
+- A blank line is no record: it travels with the next line, at the end of a shard with the last one.
 - CRLF stays CRLF: the carriage return is the line's own.
 """
 
@@ -39,21 +39,25 @@ class JsonLines:
             raise where.error(
                 0, "starts with a byte-order mark, which would end up in the middle of a shard; remove it"
             )
-        found, stop = [], 0
+        found, stop, count = [np.empty(0, np.int64)], 0, 0
         for ends in _line_ends(data):
-            starts = np.concatenate([[stop], ends[:-1]])
-            found.append(starts[~_blank_lines(data, starts, ends, where)])
-            stop = int(ends[-1])
+            found.append(_solid(data, np.concatenate([[stop], ends[:-1]]), ends, where))
+            stop, count = int(ends[-1]), count + len(ends)
         if where.last and stop < len(data):
             _check_last_line(data, stop, where)
-            lines = np.array([stop]), np.array([len(data)])
-            found.append(lines[0][~_blank_lines(data, *lines, where)])
-            stop = len(data)
-        if not sum(map(len, found)):
-            return Frames(np.zeros(1, np.int64))
-        offsets = np.concatenate([*found, [stop] if where.last else []]).astype(np.int64, copy=False)
-        offsets[0] = 0
-        return Frames(offsets)
+            found.append(_solid(data, np.array([stop]), np.array([len(data)]), where))
+            stop, count = len(data), count + 1
+        begin = np.concatenate(found)
+        has_blank = len(begin) < count
+        end = _ends_of(data, begin) if has_blank else np.append(begin[1:], stop)
+        return Frames.of(begin, end, stop if where.last else None)
+
+    def items(self, loose: Bytes) -> Iterator[Indices]:
+        """Line by line."""
+        start = 0
+        for ends in _line_ends(loose):
+            yield np.concatenate([[start], ends])
+            start = int(ends[-1])
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Lines do not depend on each other."""
@@ -91,6 +95,22 @@ def _line_ends(data: Bytes) -> Iterator[Indices]:
             yield ends
 
 
+def _solid(data: Bytes, starts: Indices, ends: Indices, where: Where) -> Indices:
+    """Where lines begin that are not blank."""
+    blank = _blank_lines(data, starts, ends, where)
+    return starts[~blank] if blank.any() else starts
+
+
+def _ends_of(data: Bytes, begin: Indices) -> Indices:
+    """Where lines end that begin there: behind the next newline, or with the data."""
+    end, done = np.full(len(begin), len(data), np.int64), 0
+    for ends in _line_ends(data):
+        last = int(np.searchsorted(begin, ends[-1]))
+        end[done:last] = ends[np.searchsorted(ends, begin[done:last], "right")]
+        done = last
+    return end
+
+
 def _blank_lines(data: Bytes, starts: Indices, ends: Indices, where: Where) -> Any:
     """Which lines are blank; a line that begins no JSON value is refused."""
     at = starts.copy()
@@ -100,6 +120,9 @@ def _blank_lines(data: Bytes, starts: Indices, ends: Indices, where: Where) -> A
             break
         at[unsure] += 1
     blank = at >= ends
+    if (~blank & _BLANK[data[np.minimum(at, len(data) - 1)]]).any():  # lines follow each other, so that one sum will do
+        filled = (~_BLANK[data[starts[0] : ends[-1]]]).view(np.uint8)
+        blank = np.add.reduceat(filled, starts - starts[0], dtype=np.int64) == 0
     for line in np.flatnonzero(~blank & ~_STARTS_VALUE[data[np.minimum(at, len(data) - 1)]]).tolist():
         text = data[at[line] : ends[line]]
         solid = np.flatnonzero(~_BLANK[text])

@@ -10,17 +10,19 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product, repeat, takewhile
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corgi2.arrays import numpy_of
 from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, taker
-from corgi2.errors import ShardError, SourceError
-from corgi2.formats.columns import ROW_BYTES, ROWS, Columns, is_flat, table_bytes
+from corgi2.digest import Digest, Lanes, digest, hash_records
+from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.formats.columns import ROW_BYTES, ROWS, Columns, holds_text, is_flat, table_bytes
 from corgi2.formats.footer import (
     FOOTER_GUESS,
     RESTORE,
@@ -35,14 +37,23 @@ from corgi2.formats.footer import (
     row_group_spans,
     schema_text,
 )
+from corgi2.formats.pages import largest_page
 from corgi2.formats.pipe import Pipe, piped
 from corgi2.memory import give_back, release_unused
-from corgi2.shard import Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.shard import NO_RECORD, READING_BYTES, Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.sizes import format_size
 
 _ALIGNMENT = 64
 _STEP_BYTES = 2_000_000
 """Decoded at a time, on the way to where it stays: Arrow takes several times as much meanwhile."""
-_LEAST_ROWS = 64
+_LEAST_ROWS, _WIDE_ROW = 64, 64_000
+"""Decoded at a time, at the least: one row in so many is none. Of rows of so many bytes, eight."""
+_SURE_BYTES = 8_000_000
+"""No more are decoded at a time, though all rows held the largest value of their dictionaries."""
+_PAGE_SHARE, _PAGE_BYTES = 8, 30_000_000
+"""Of the memory, and beside it: for a page on its way."""
+_NESTED_BYTES, _NESTED_PARTS = 16_000_000, 64
+"""The same of nested rows, which are not laid side by side: a group of many small parts is slow to gather."""
 _STEP_BYTES_A_COLUMN = 16_000
 """At the least: every column costs something every time."""
 _PAGE, _LARGE_PAGE = 1 << 20, 10 << 20
@@ -87,15 +98,20 @@ class ParquetFormat:
 
     def taste(self, piece: Piece) -> Iterator[Taste]:
         """All of them."""
-        for table, rows in _tables(piece):
+        for table, rows in _tables(piece, max(READING_BYTES, piece.footprint)):
             group = Group(table, counts=(table.num_rows,), table_bytes=_in_memory(table))
             yield Taste(group, piece.length * table.num_rows / rows)
 
-    def scan(self, file: ShardFile, block_bytes: int) -> Scan:  # noqa: ARG002 - a row group is a block
+    def scan(
+        self,
+        file: ShardFile,
+        block_bytes: int,  # noqa: ARG002 - a row group is a block
+        memory: int = READING_BYTES,  # noqa: ARG002 - a footer has a limit of its own
+    ) -> Scan:
         """Reads the footer only."""
         footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
         if footer.num_rows == 0:
-            raise ShardError(file.name, 0, "the .parquet shard holds no row; remove it")
+            raise ShardError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)
         filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
         blocks = tuple(row_group_block(file, footer, schema, group) for group in filled)
@@ -114,16 +130,37 @@ class ParquetFormat:
         reading = _Reading(pieces, arena, see)
         return reading.group(list(mapper(reading.read, pieces)))
 
-    def stream(self, file: ShardFile) -> Iterator[pa.Table]:
+    def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[pa.Table]:
         """All rows, decoded a few MB at a time, or, where they are nested, a row group."""
-        for first, last in row_group_spans(file, read_footer(file)):
-            if last > first:
-                yield from (table for table, _ in _tables(Piece(file, first, last - first)))
+        footer = read_footer(file)
+        if footer.num_rows == 0:
+            raise ShardError(file.name, 0, NO_RECORD)
+        schema = arrow_schema(file, footer)
+        filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
+        for block in (row_group_block(file, footer, schema, group) for group in filled):
+            needed = block.length + (0 if is_flat(schema) else block.footprint)
+            if needed > memory:
+                limit = format_size(memory)
+                problem = f"a row group that takes {format_size(needed)} does not fit the {limit} that reading may take"
+                raise TooLargeError(file.name, block.start, f"{problem}; give a larger buffer")
+            piece = Piece(file, block.start, block.length, records=block.records, footprint=block.footprint)
+            yield from (table for table, _ in _tables(piece, memory))
+
+    def digest(self, table: pa.Table, key: int) -> Digest:
+        return digest(table, key)
+
+    def hash_records(self, table: pa.Table, key: int) -> Lanes:
+        return hash_records(table, key)
 
     def profile(self, file: ShardFile) -> str:
         footer = read_footer(file)
         schema = arrow_schema(file, footer)
         return Profile(schema, _options(footer, schema)).encode()
+
+    def compare(self, one: ShardFile, other: ShardFile) -> tuple[list[str], list[str]]:
+        """Metadata of the file and of its fields; how columns are stored."""
+        ours, theirs = _form(one), _form(other)
+        return _changes(ours.metadata, theirs.metadata), _changes(ours.stored, theirs.stored)
 
     def write(self, blocks: Iterable[Iterable[pa.Table]], profile: str) -> Writing:
         """A row group a block. Its footprint is then known, whatever its columns."""
@@ -221,14 +258,14 @@ class _Reading:
         self._lock = threading.Lock()
 
     def read(self, piece: Piece) -> list[_Run]:
-        with _open_piece(piece, _scratch(piece.length)) as (reader, groups, rows), _clear_errors(piece):
+        with _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened, _clear_errors(piece):
+            rows = opened.rows
             _check_count(piece, rows, rows)
-            columns = self._columns_for(piece, reader.schema_arrow)
+            columns = self._columns_for(piece, opened.reader.schema_arrow)
             if columns is None:
-                table = _decode(reader, groups)
-                runs = [_Run(0, table.num_rows, _move(table, self._arena))]
+                runs = [_Run(0, table.num_rows, _move(table, self._arena)) for table in opened.tables()]
             else:
-                runs = [_Run(columns.add(batch), len(batch)) for batch in _batches(reader, groups, piece)]
+                runs = [_Run(columns.add(batch), len(batch)) for batch in opened.batches()]
         if min(1.0, _VALUES / max(1, piece.records)) * piece.footprint > _LARGE_PAGE:
             release_unused()
         _check_count(piece, sum(run.records for run in runs), rows)
@@ -243,8 +280,8 @@ class _Reading:
             if self._schema is None:
                 self._schema = schema
                 if all(piece.records for piece in self._pieces) and is_flat(schema):
-                    steps = (step for piece in self._pieces for step in _steps(piece, schema))
-                    self._columns = Columns.reserve(schema, steps, self._arena)
+                    counts = [_rows_with_gaps(piece, schema) for piece in self._pieces]
+                    self._columns = Columns.reserve(schema, counts, self._arena)
         if not schema.equals(self._schema):
             raise ShardError(piece.file.name, 0, f"another schema than other shards, among {self._pieces[0].file.name}")
         return self._columns
@@ -266,11 +303,15 @@ def _step(piece: Piece, schema: pa.Schema) -> int:
     return max(_LEAST_ROWS, wanted * piece.records // max(1, piece.footprint) // ROWS * ROWS) - 1
 
 
-def _steps(piece: Piece, schema: pa.Schema) -> Iterator[int]:
-    """What is to be expected of them; texts of more than 2 GB are cut once more, wherever Arrow likes."""
-    step, cuts = _step(piece, schema), len(schema) * piece.footprint // _LONGEST_TEXT
-    yield from (min(step, piece.records - start) for start in range(0, piece.records, step))
-    yield from repeat(0, cuts)
+def _rows_with_gaps(piece: Piece, schema: pa.Schema) -> int:
+    """The rows of a piece, and those that are none but the last, in the smallest steps that it may be decoded in; texts
+    of more than 2 GB are cut once more, wherever Arrow likes."""
+    room = _step(piece, schema) + 1
+    if holds_text(schema):
+        room = min(room, ROWS if piece.footprint > _WIDE_ROW * piece.records else _LEAST_ROWS)
+    steps, rest = divmod(piece.records, room - 1)
+    cuts = len(schema) * piece.footprint // _LONGEST_TEXT
+    return steps * room + (rest // ROWS + (rest > 0) + cuts) * ROWS - 1
 
 
 def _check_count(piece: Piece, found: int, rows: int) -> None:
@@ -337,9 +378,48 @@ def _scratch(size: int) -> memoryview:
     return memory[:size]
 
 
+def _check_pages(piece: Piece, part: memoryview, group: pq.RowGroupMetaData, most: int) -> None:
+    """Refuse a page that takes more memory than there is, before it is taken. Few columns can have one."""
+    for column in (group.column(number) for number in range(group.num_columns)):
+        if column.total_uncompressed_size > most:
+            first = column.data_page_offset
+            if column.dictionary_page_offset is not None and 0 < column.dictionary_page_offset < first:
+                first = column.dictionary_page_offset
+            start = first - piece.start
+            size = largest_page(part[start : start + column.total_compressed_size])
+            if size > most:
+                problem = (
+                    f"a page of {format_size(size)} in {column.path_in_schema!r} does not fit the {format_size(most)}"
+                )
+                raise TooLargeError(piece.file.name, first, f"{problem} that there is for one; give a larger buffer")
+
+
+class _Opened(NamedTuple):
+    """The row groups in a piece of a shard, in memory as they were stored."""
+
+    reader: pq.ParquetFile
+    groups: list[int]
+    rows: int
+    step: int
+    """Rows to decode at a time, where they are flat."""
+    sure: int
+    """Rows that are sure to take little, whatever they are."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        step = max(ROWS, min(self.step + 1, self.sure) // ROWS * ROWS) - 1
+        yield from self.reader.iter_batches(step, row_groups=self.groups, use_threads=False)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """All at once; or, where that may be much more than it seems, in parts."""
+        if self.sure >= self.rows:
+            yield _decode(self.reader, self.groups)
+        else:
+            yield from map(_table, self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False))
+
+
 @contextmanager
-def _open_piece(piece: Piece, part: memoryview) -> Iterator[tuple[pq.ParquetFile, list[int], int]]:
-    """A reader of what is fetched at once, into some memory: the row groups in a piece of a shard, and their rows."""
+def _open_piece(piece: Piece, part: memoryview, memory: int) -> Iterator[_Opened]:
+    """What is fetched at once, into some memory, to be decoded beside so much."""
     if piece.length:
         piece.file.readinto(piece.start, part)
     if piece.checksum:
@@ -353,11 +433,19 @@ def _open_piece(piece: Piece, part: memoryview) -> Iterator[tuple[pq.ParquetFile
     groups = [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
     rows = sum(footer.row_group(index).num_rows for index in groups)
     data = pa.PythonFile(Part(piece.file.size, piece.start, part), mode="r")
+    for group in groups:
+        _check_pages(piece, part, footer.row_group(group), memory // _PAGE_SHARE + _PAGE_BYTES)
     with _clear_errors(piece):
         _check_int96(data, footer, groups)
         reader = pq.ParquetFile(data, metadata=footer)
+        step = _step(piece, reader.schema_arrow)
+        usual = step + 1
+        if not is_flat(reader.schema_arrow):
+            wanted = max(_NESTED_BYTES, memory // _NESTED_PARTS)
+            usual = max(1, min(rows, wanted * rows // max(1, piece.footprint)))
+        sure = min((_sure_rows(data, footer, group, usual) for group in groups), default=usual)
     try:
-        yield reader, groups, rows
+        yield _Opened(reader, groups, rows, step, sure)
     finally:
         reader.close(force=True)
 
@@ -370,25 +458,71 @@ def _clear_errors(piece: Piece) -> Iterator[None]:
         raise ShardError(piece.file.name, piece.start, f"the row group is damaged ({error}); {RESTORE}") from error
 
 
-def _tables(piece: Piece) -> Iterator[tuple[pa.Table, int]]:
+def _tables(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
     """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
     them; and how many rows these are."""
     found = 0
-    with _open_piece(piece, _memory(piece.length)) as (reader, groups, rows), _clear_errors(piece):
+    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece):
+        rows = opened.rows
         _check_count(piece, rows, rows)
-        flat = is_flat(reader.schema_arrow)
-        for table in map(_table, _batches(reader, groups, piece)) if flat else (_decode(reader, groups),):
+        flat = is_flat(opened.reader.schema_arrow)
+        for table in map(_table, opened.batches()) if flat else opened.tables():
             found += table.num_rows
             yield table, rows
     _check_count(piece, found, rows)
 
 
+def _sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int) -> int:
+    """So many rows of a row group, or fewer, as are sure to take little when they are decoded. A footer tells what is
+    stored: a long value in a dictionary, or a long prefix, is stored once, and may be in every row."""
+    row_group = footer.row_group(group)
+    chunks = [row_group.column(number) for number in range(row_group.num_columns)]
+    repeating = {
+        footer.schema.column(number).path: chunk
+        for number, chunk in enumerate(chunks)
+        if chunk.physical_type == "BYTE_ARRAY" and _REPEATING & {*chunk.encodings}
+    }
+    each = {path: max(1.0, chunk.num_values / row_group.num_rows) for path, chunk in repeating.items()}
+    most = {path: chunk.total_uncompressed_size for path, chunk in repeating.items()}
+    if usual * sum(most[path] * each[path] for path in repeating) <= _SURE_BYTES:
+        return usual
+    in_dictionary = [path for path, chunk in repeating.items() if _PREFIXES not in chunk.encodings]
+    most |= _longest(data, footer, group, in_dictionary)
+    widest = sum(most[path] * each[path] for path in repeating)
+    least = 1 if len(in_dictionary) == len(repeating) else _LEAST_ROWS
+    return max(least, min(usual, int(_SURE_BYTES / max(1.0, widest))))
+
+
+_PREFIXES = "DELTA_BYTE_ARRAY"
+_REPEATING = {_PREFIXES, "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+
+
+def _longest(data: pa.PythonFile, footer: pq.FileMetaData, group: int, paths: list[str]) -> dict[str, int]:
+    """The length of the longest value in the dictionary of each column. Whatever else it holds is stored as it is."""
+    if not paths:
+        return {}
+    reader = pq.ParquetFile(data, metadata=footer, read_dictionary=paths)
+    found = {}
+    for path in paths:
+        (array,) = next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)).columns
+        while array.type.num_fields and not pa.types.is_dictionary(array.type):
+            array = _inner(array)
+        if pa.types.is_dictionary(array.type) and len(array.dictionary):
+            found[path] = pc.max(pc.binary_length(array.dictionary)).as_py() or 0
+    return found
+
+
+def _inner(array: Any) -> Any:
+    """The only values that a nested array of one column holds."""
+    if pa.types.is_struct(array.type):
+        return array.field(0)
+    if pa.types.is_map(array.type):
+        return array.items if pa.types.is_dictionary(array.items.type) else array.keys
+    return array.values
+
+
 def _table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
-
-
-def _batches(reader: pq.ParquetFile, groups: list[int], piece: Piece) -> Iterable[pa.RecordBatch]:
-    yield from reader.iter_batches(_step(piece, reader.schema_arrow), row_groups=groups, use_threads=False)
 
 
 def _decode(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
@@ -438,6 +572,49 @@ def _options(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
     if (widest := max(widths, default=0)) * _VALUES > _LARGE_PAGE:  # whoever reads a page needs memory for all of it
         options[_BATCH] = max(1, _PAGE // widest)
     return options | _layout(footer, schema, options["store_schema"])
+
+
+class _Form(NamedTuple):
+    """What a shard is beside its records, by name: what it means, and how it is stored."""
+
+    metadata: dict[str, Any]
+    stored: dict[str, Any]
+
+
+def _form(file: ShardFile) -> _Form:
+    footer = read_footer(file)
+    schema = arrow_schema(file, footer)
+    metadata: dict[str, Any] = {
+        f"the metadata {_text(name)!r}": value for name, value in (schema.metadata or {}).items()
+    }
+    for path, field in _fields(schema):
+        held = field.metadata or {}
+        metadata |= {f"the metadata {_text(name)!r} of field {path!r}": value for name, value in held.items()}
+    stored: dict[str, Any] = {"the Parquet schema": str(footer.schema).partition("\n")[2]}
+    filled = [footer.row_group(n) for n in range(footer.num_row_groups) if footer.row_group(n).num_rows]
+    for column in (filled[0].column(number) for number in range(filled[0].num_columns)) if filled else ():
+        stored |= {
+            f"the codec of {column.path_in_schema!r}": column.compression,
+            f"whether {column.path_in_schema!r} has statistics": column.is_stats_set,
+            f"whether {column.path_in_schema!r} has a page index": column.has_offset_index,
+        }
+    return _Form(metadata, stored)
+
+
+def _fields(parent: Any, path: str = "") -> Iterator[tuple[str, pa.Field]]:
+    """All fields, nested ones behind their own."""
+    count = len(parent) if isinstance(parent, pa.Schema) else parent.num_fields
+    for field in (parent.field(number) for number in range(count)):
+        yield path + field.name, field
+        yield from _fields(field.type, f"{path}{field.name}.")
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+def _changes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    return [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
 
 
 def _has_dictionary(column: pq.ColumnChunkMetaData) -> bool:

@@ -1,9 +1,10 @@
 """WebDataset: a record is the run of members with one key, the path up to the first dot of its base name.
 
 Which members make a sample is WebDataset's rule: regular files whose name has such a dot, ``__meta__`` apart. All
-others (directories, links, devices, names without a dot) belong to no sample and travel with the sample before
-them, or with the first one: nothing is lost. Refused, because moving a record would change what they mean: a hard
-link to another record, a global header other than a comment, sparse and multi-volume members.
+others (directories, links, devices, names without a dot) belong to no sample and travel with the next one, at the end
+of a shard with the last one: nothing is lost. A hard link to a member of the sample before it is part of that sample.
+Refused, because moving a record would change what they mean: a hard link to another record, a global header other
+than a comment, sparse and multi-volume members.
 """
 
 import re
@@ -53,22 +54,31 @@ class Tar:
                 int(archive.start[0]),
                 f"no member belongs to a sample: {archive.name(0).decode()[:80]!r} is no regular file KEY.EXTENSION",
             )
-        offsets = archive.start[first]
-        offsets[:1] = 0
-        if whole and len(first):
-            offsets = np.append(offsets, archive.stop)
-        if not len(offsets):
-            return Frames(np.zeros(1, np.int64), archive.ended)
-        keys = names.key[first][: len(offsets) - 1]
-        parts = _parts(archive, names, first, offsets) if where.decoding else None
+        after = np.append(archive.start[1:], archive.stop)
+        sources = _link_sources(archive)
+        end = after[_last_of_record(names, first, sources)]
+        frames = Frames.of(archive.start[first], end, archive.stop if whole else None, ended=archive.ended)
+        count = len(frames.offsets) - 1
+        if not count:
+            return frames
+        keys = names.key[first][:count]
+        parts = _parts(archive, names, first, count) if where.decoding else None
         if where.known:
-            return Frames(offsets, archive.ended, keys, parts=parts)
-        _check_links(archive, offsets, where)
-        return Frames(offsets, archive.ended, keys, _members(archive, names, offsets, where), parts)
+            return replace(frames, keys=keys, parts=parts)
+        _check_links(archive, sources, frames, where)
+        return replace(frames, keys=keys, members=_members(archive, names, frames.offsets, where), parts=parts)
+
+    def items(self, loose: Bytes) -> Iterator[Indices]:
+        """Member by member."""
+        archive = read_archive(loose, Where("", 0, len(loose), last=True, known=True))
+        yield np.append(archive.start, archive.stop)
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """A key that comes back with other parts is one sample torn apart: WebDataset would make two of it."""
         keys = np.concatenate([part.keys for _, part in frames if part.keys is not None] or [np.empty(0, np.uint64)])
+        ordered = np.sort(keys)
+        if not (ordered[1:] == ordered[:-1]).any():
+            return
         _, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
         repeated = counts[place] > 1
         if not repeated.any():
@@ -237,14 +247,36 @@ def _first_of_record(names: _Names) -> Indices:
     return keyed[np.append(True, keys[1:] != keys[:-1])] if len(keyed) else keyed
 
 
-def _parts(archive: Archive, names: _Names, first: Indices, offsets: Indices) -> Parts:
+def _last_of_record(names: _Names, first: Indices, sources: dict[int, int]) -> Indices:
+    """Members that end a record: the last with its key, or a hard link behind it to a member of the record."""
+    keyed = np.flatnonzero(names.has_key)
+    last = keyed[np.append(np.searchsorted(keyed, first[1:]) - 1, len(keyed) - 1)] if len(first) else keyed
+    for member, source in sources.items():
+        record = int(np.searchsorted(first, member)) - 1
+        if record >= 0 and first[record] <= source <= last[record] < member:
+            last[record] = member
+    return last
+
+
+def _link_sources(archive: Archive) -> dict[int, int]:
+    """Of each hard link: the nearest member before it that has the name it points to, or -1."""
+    sources: dict[int, int] = {}
+    seen: dict[bytes, int] = {}
+    for member in range(max(archive.links, default=-1) + 1):
+        if member in archive.links:
+            sources[member] = seen.get(archive.links[member], -1)
+        seen[archive.name(member)] = member
+    return sources
+
+
+def _parts(archive: Archive, names: _Names, first: Indices, count: int) -> Parts:
     keyed = np.flatnonzero(names.has_key)
     begins = np.zeros(len(names.has_key), np.int64)
     begins[first] = 1
     records = np.cumsum(begins[keyed]) - 1
-    complete = records < len(offsets) - 1
+    complete = records < count
     keyed, records = keyed[complete], records[complete]
-    counts, begin = np.bincount(records, minlength=len(offsets) - 1), archive.body[keyed] - offsets[records]
+    counts, begin = np.bincount(records, minlength=count), archive.body[keyed] - archive.start[first[records]]
     long = archive.long_names
     texts = {n: long[member] for n, member in enumerate(keyed.tolist()) if member in long} if long else {}
     return Parts(_short(counts), _short(begin), _short(archive.size[keyed]), _short(names.cut[keyed]), texts)
@@ -285,17 +317,18 @@ def _check_text(archive: Archive, where: Where) -> None:
             ) from None
 
 
-def _check_links(archive: Archive, offsets: Indices, where: Where) -> None:
-    for member, target in archive.links.items():
-        record = np.searchsorted(offsets, archive.start[member], "right") - 1
-        if record >= len(offsets) - 1:
-            continue
-        low, high = np.searchsorted(archive.start, [offsets[record], archive.start[member]])
-        if target not in (archive.name(other) for other in range(low, high)):
+def _check_links(archive: Archive, sources: dict[int, int], frames: Frames, where: Where) -> None:
+    """What a hard link means lies in the same span before it; but not where the two may part, at the end of a shard."""
+    offsets, end = frames.offsets, frames.end
+    for member, source in sources.items():
+        at = int(archive.start[member])
+        span = int(np.searchsorted(offsets, at, "right")) - 1
+        least = offsets[span] if end is None or at < end else end
+        if span < len(offsets) - 1 and (source < 0 or archive.start[source] < least):
             raise where.error(
-                int(archive.start[member]),
-                f"hard link to {target[:80].decode(errors='replace')!r}, which is not in the same sample: its content "
-                f"would be lost when the sample moves; {REPACK}",
+                at,
+                f"hard link to {archive.links[member][:80].decode(errors='replace')!r}, which is not in the same "
+                f"sample: its content would be lost when the sample moves; {REPACK}",
             )
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from corgi2.block import Indices
 from corgi2.formats.framed import Bytes, Where
+from corgi2.sizes import format_size
 
 UNIT, NAME_BYTES = 512, 100
 _ROWS = 1 << 13
@@ -186,6 +187,8 @@ def _cut_short(data: Bytes, headers: Headers, stop: int, where: Where) -> tuple[
             f"member claims {int(headers.size[-1])} bytes, but at most {where.limit - last - UNIT} can follow: "
             "the shard was cut short, or the header is damaged; restore it from its source",
         )
+    if stop - last > where.most:
+        raise where.too_large(last, format_size(int(headers.size[-1])))
     if where.last and len(data) % UNIT:
         raise where.error(len(data), "the archive ends in the middle of a header: it was cut short; restore it")
     if where.last and not len(data) and where.base == 0:

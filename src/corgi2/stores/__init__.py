@@ -3,6 +3,7 @@
 A store is opened at a root (``s3://bucket/train``) and speaks of paths below it. It promises:
 
 - ``publish`` is atomic: a reader sees the whole object or none of it, whatever is killed whenever;
+- what is read is what was listed, or a `ChangedError` names it;
 - every request is counted in ``requests``;
 - what is temporary is retried with back-off; what is permanent fails at once, in one line, as a `StoreError`;
 - it can be pickled, and it works in a child process, forked or spawned, before or after its first use.
@@ -11,26 +12,46 @@ A store is opened at a root (``s3://bucket/train``) and speaks of paths below it
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from corgi2.errors import ChangedError
 from corgi2.shard import Buffer
 from corgi2.stores.url import Url, parse_url
 
 PART_BYTES = 64_000_000
 """One request moves at most this much; a larger object goes in parts."""
+CHANGED = "has changed since it was listed; when nothing writes to it any more, run the command again"
+GONE = "is gone since it was listed; restore it, if that was not meant, and run the command again"
+_ATTEMPTS = 5
 _LEAST_PART_BYTES, _PART_SHARE, _WHOLE_PARTS = 8_000_000, 64, 4
 
 Options = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """What a listing knows of the file behind a name. Names of one file have equal ones."""
+
+    device: int
+    inode: int
+    changed_ns: int
+    """When it was changed in any way, as no program can set it back."""
+    is_linked: bool = field(default=False, compare=False)
+    """Whether the name leads there through a symbolic link, of the file or of a folder below the store's root."""
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One object of a listing. The etag changes whenever the content does."""
+    """One object of a listing. The etag changes whenever the content does; it is empty where it is not known."""
 
     path: str
     size: int
     etag: str
+    file: File | None = field(default=None, compare=False, repr=False)
+    """On a disk, if it was listed there."""
+    is_listed: bool = field(default=True, compare=False, repr=False)
+    """False where the etag is one of ours, which no store knows."""
 
 
 _counting = threading.Lock()
@@ -81,8 +102,8 @@ class Store(Protocol):
     def head(self, path: str) -> Entry | None:
         """One object, or None where there is none."""
 
-    def readinto(self, path: str, start: int, buffer: memoryview) -> None:
-        """Fill the buffer with the object's bytes from ``start`` on."""
+    def readinto(self, entry: Entry, start: int, buffer: memoryview) -> None:
+        """Fill the buffer with an object's bytes from ``start`` on, if it still is what was listed."""
 
     def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:
         """Write an object, replacing one of that name, atomically, in parts where it is large."""
@@ -102,8 +123,11 @@ class Store(Protocol):
     def keeps_versions(self, path: str) -> bool:
         """Whether this object, once deleted, would still take room as an old version."""
 
-    def sweep(self) -> None:
-        """Remove what processes that were killed have left half written."""
+    def holds(self, other: "Store", levels: int | None = None) -> bool:
+        """Whether another one is this one, or lies below it: at most so many levels, links followed."""
+
+    def sweep(self, folder: str = "") -> None:
+        """Remove what processes that were killed have left half written below a folder."""
 
 
 def open_store(url: str | Url, options: Options | None = None) -> Store:
@@ -140,7 +164,7 @@ class StoredShard:
         return self.entry.etag
 
     def readinto(self, start: int, buffer: memoryview) -> None:
-        self.store.readinto(self.entry.path, start, buffer)
+        self.store.readinto(self.entry, start, buffer)
 
 
 def upload_bytes(buffer_bytes: int) -> int:
@@ -156,13 +180,29 @@ def whole_bytes(part_bytes: int) -> int:
 def read_object(store: Store, entry: Entry) -> bytearray:
     """A small object, whole."""
     data = bytearray(entry.size)
-    store.readinto(entry.path, 0, memoryview(data))
+    store.readinto(entry, 0, memoryview(data))
     return data
 
 
+def read_path(store: Store, path: str) -> bytearray | None:
+    """A small object as it is now, whole; None where there is none. One that is replaced meanwhile is read again."""
+    for _ in range(_ATTEMPTS):
+        entry = store.head(path)
+        if entry is None:
+            return None
+        try:
+            return read_object(store, entry)
+        except ChangedError as error:
+            changed = error
+    raise changed
+
+
 __all__ = [
+    "CHANGED",
+    "GONE",
     "PART_BYTES",
     "Entry",
+    "File",
     "Options",
     "Requests",
     "Store",
@@ -171,6 +211,7 @@ __all__ = [
     "open_store",
     "parse_url",
     "read_object",
+    "read_path",
     "upload_bytes",
     "whole_bytes",
 ]

@@ -2,7 +2,8 @@
 
 Reads go straight into the caller's buffer, and large writes from memory to the disk, past the page cache. A file is
 published under a temporary name in its folder, flushed to the disk, renamed, and the folder flushed: after a crash it
-is there whole or not at all. Temporary files that a crash leaves are never listed.
+is there whole or not at all. Temporary files that a crash leaves are never listed. A file is compared with its listing
+while it is open, before it is read and after.
 """
 
 import contextlib
@@ -20,14 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-from corgi2.errors import StoreError
-from corgi2.process import HOST, is_alive
+from corgi2.errors import ChangedError, StoreError
+from corgi2.process import HOST, birth_of, is_alive
 from corgi2.shard import SLAB_BYTES, Buffer
-from corgi2.stores import PART_BYTES, Entry, Requests
+from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, File, Requests, Store
+from corgi2.stores.url import NO_TEXT, is_text, printable
 
 _TEMPORARY = ".corgi2-tmp"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _HOST = f"{zlib.crc32(HOST.encode()):08x}"
-_LEFT_OVER = re.compile(rf"\.[0-9a-f]+-([0-9a-f]{{8}})-(\d+){re.escape(_TEMPORARY)}")
+_LEFT_OVER = re.compile(rf"\.[0-9a-f]+-([0-9a-f]{{8}})-(\d+)(?:-(\d+))?{re.escape(_TEMPORARY)}")
 
 
 @dataclass(slots=True)
@@ -39,44 +42,69 @@ class LocalStore:
         self.requests.count(lists=1)
         root = Path(self.url)
         with _clear_errors():
-            files = _walk(root / folder, levels, set())
-            found = [(path.relative_to(root).as_posix(), _status(path)) for path in files]
-        return sorted((_entry(path, status) for path, status in found if status), key=lambda entry: entry.path)
+            found = [
+                self._listed(Path(each.path).relative_to(root).as_posix(), each.stat(), is_linked or each.is_symlink())
+                for each, is_linked in _walk(root / folder, levels)
+                if _is_there(each)
+            ]
+        return sorted(found, key=lambda entry: entry.path)
 
     def head(self, path: str) -> Entry | None:
         self.requests.count(lists=1)
         file = Path(self.url, path)
         with _clear_errors(file):
             try:
-                return _entry(path, file.stat()) if not file.is_dir() else None
+                return self._listed(path, file.stat(), file.is_symlink()) if not file.is_dir() else None
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def readinto(self, path: str, start: int, buffer: memoryview) -> None:
+    def readinto(self, entry: Entry, start: int, buffer: memoryview) -> None:
         self.requests.count(reads=1)
-        file = Path(self.url, path)
-        with _clear_errors(file):
-            fd = os.open(file, os.O_RDONLY)
-            try:
-                done = 0
-                while done < len(buffer):
-                    got = os.preadv(fd, [buffer[done:]], start + done)
-                    if got == 0:
-                        raise StoreError(
-                            f"{self.url}/{path}: ends at byte {start + done}, expected {start + len(buffer)}: "
-                            "it changed after it was listed; run the command again"
-                        )
-                    done += got
-            finally:
-                os.close(fd)
+        with _clear_errors(Path(self.url, entry.path)), self._opened(entry) as fd:
+            done = 0
+            while done < len(buffer):
+                got = os.preadv(fd, [buffer[done:]], start + done)
+                if got == 0:
+                    raise ChangedError(
+                        f"{self.url}/{entry.path}: ends at byte {start + done}, expected {start + len(buffer)}: "
+                        "it changed after it was listed; run the command again"
+                    )
+                done += got
+
+    @contextlib.contextmanager
+    def _opened(self, entry: Entry) -> Iterator[int]:
+        """The file that was listed, before it is read and after."""
+        try:
+            fd = os.open(Path(self.url, entry.path), os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ChangedError(f"{self.url}/{entry.path}: {GONE}") from None
+        try:
+            self._check_listed(entry, os.fstat(fd))
+            yield fd
+            self._check_listed(entry, os.fstat(fd))
+        finally:
+            os.close(fd)
+
+    def _listed(self, path: str, status: os.stat_result, is_linked: bool) -> Entry:
+        if not is_text(path):
+            raise StoreError(f"{printable(f'{self.url}/{path}')}: {NO_TEXT}")
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreError(f"{self.url}/{path}: is no regular file; remove it, or name the shards by a glob")
+        file = File(status.st_dev, status.st_ino, status.st_ctime_ns, is_linked)
+        return Entry(path, status.st_size, _etag(status), file)
+
+    def _check_listed(self, entry: Entry, status: os.stat_result) -> None:
+        is_same = not (entry.is_listed and entry.etag) or entry.etag == _etag(status)
+        if not is_same or (entry.file is not None and entry.file.changed_ns != status.st_ctime_ns):
+            raise ChangedError(f"{self.url}/{entry.path}: {CHANGED}")
 
     def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:  # noqa: ARG002
         self.requests.count(writes=1)
         with self._written(path, pieces) as (temporary, final), _clear_errors(final):
-            entry = _entry(path, temporary.stat())  # soon somebody else may have consumed the file
+            status = temporary.stat()  # soon somebody else may have consumed the file
             temporary.replace(final)
             _flush_folder(final.parent)
-            return entry
+            return Entry(path, status.st_size, _etag(status))
 
     def create(self, path: str, data: bytes) -> bool:
         self.requests.count(writes=1)
@@ -114,18 +142,26 @@ class LocalStore:
     def keeps_versions(self, path: str) -> bool:  # noqa: ARG002
         return False
 
-    def sweep(self) -> None:
-        for folder, _, names in os.walk(self.url):
-            for name in names:
-                match = _LEFT_OVER.fullmatch(name)
-                if match and match[1] == _HOST and not is_alive(int(match[2])):
-                    with contextlib.suppress(OSError):  # another run may sweep, too
-                        Path(folder, name).unlink(missing_ok=True)
+    def holds(self, other: Store, levels: int | None = None) -> bool:
+        if not isinstance(other, LocalStore):
+            return False
+        with _clear_errors():
+            within: set[tuple[int, int]] = set()
+            for _ in _scanned(Path(self.url), levels, within):
+                pass
+            return not within.isdisjoint(_around(other.url))
+
+    def sweep(self, folder: str = "") -> None:
+        for where, _, names in os.walk(Path(self.url, folder)):
+            for name in filter(_is_left_over, names):
+                with contextlib.suppress(OSError):  # another run may sweep, too
+                    Path(where, name).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _written(self, path: str, pieces: Iterable[Buffer]) -> Iterator[tuple[Path, Path]]:
         final = Path(self.url, path)
-        temporary = final.with_name(f".{secrets.token_hex(8)}-{_HOST}-{os.getpid()}{_TEMPORARY}")
+        owner = "-".join(filter(None, (_HOST, str(os.getpid()), birth_of(os.getpid()))))
+        temporary = final.with_name(f".{secrets.token_hex(8)}-{owner}{_TEMPORARY}")
         try:
             with _clear_errors(final):
                 _make_folder(final.parent)
@@ -145,39 +181,68 @@ class LocalStore:
                 temporary.unlink(missing_ok=True)
 
 
-def _walk(folder: Path, levels: int | None, seen: set[tuple[int, int]]) -> Iterator[Path]:
-    """Files below a folder, links followed, each folder once, so that a loop of links ends."""
+def _walk(folder: Path, levels: int | None) -> Iterator[tuple["os.DirEntry[str]", bool]]:
+    """Files below a folder, and whether a linked folder leads there; each folder once, so that a loop of links ends."""
+    for each, is_linked in _scanned(folder, levels, set()):
+        if not each.is_dir() and not each.name.endswith(_TEMPORARY):
+            yield each, is_linked
+
+
+def _scanned(
+    folder: Path, levels: int | None, seen: set[tuple[int, int]], is_linked: bool = False
+) -> Iterator[tuple["os.DirEntry[str]", bool]]:
+    """What lies below a folder, and which folders were seen. One that was deleted just now holds nothing."""
     if levels == 0:
         return
     try:
-        status = folder.stat()
+        identity = _identity(folder)
+        if identity in seen:
+            return
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return
-    if (status.st_dev, status.st_ino) in seen or not folder.is_dir():
-        return
-    seen.add((status.st_dev, status.st_ino))
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir():
-                yield from _walk(Path(entry.path), None if levels is None else levels - 1, seen)
-            elif not entry.name.endswith(_TEMPORARY):
-                yield Path(entry.path)
+    seen.add(identity)
+    for each in found:
+        yield each, is_linked
+        if each.is_dir():
+            below = None if levels is None else levels - 1
+            yield from _scanned(Path(each.path), below, seen, is_linked or each.is_symlink())
 
 
-def _status(path: Path) -> os.stat_result | None:
-    """None for a file that was deleted meanwhile; a link to nothing is an error."""
+def _identity(folder: Path) -> tuple[int, int]:
+    """The same for all names of a folder: links, bind mounts, other letter cases where they do not count."""
+    status = folder.stat()
+    return status.st_dev, status.st_ino
+
+
+def _around(url: str) -> Iterator[tuple[int, int]]:
+    """A folder, and those that it lies in, as far as they are there."""
+    folder = Path(os.path.realpath(url))
+    for each in (folder, *folder.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            yield _identity(each)
+
+
+def _is_there(entry: "os.DirEntry[str]") -> bool:
+    """False for a file that was deleted meanwhile; a link to nothing is an error. What is asked is remembered."""
     try:
-        return path.stat()
+        entry.stat()
     except FileNotFoundError:
-        if path.is_symlink():
-            raise
-        return None
+        if entry.is_symlink():
+            raise StoreError(f"{entry.path}: is a link to nothing; remove it, or restore what it names") from None
+        return False
+    return True
 
 
-def _entry(path: str, status: os.stat_result) -> Entry:
-    if not stat.S_ISREG(status.st_mode):
-        raise StoreError(f"{path}: is no regular file; remove it, or name the shards by a glob")
-    return Entry(path, status.st_size, f"{status.st_mtime_ns:x}-{status.st_size:x}")
+def _etag(status: os.stat_result) -> str:
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _is_left_over(name: str) -> bool:
+    """Whether a file is temporary, of a process of this machine that is dead."""
+    match = _LEFT_OVER.fullmatch(name)
+    return match is not None and match[1] == _HOST and not is_alive(int(match[2]), match[3] or "")
 
 
 class _Direct:
@@ -261,4 +326,5 @@ def _clear_errors(file: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{file or error.filename}: {error.strerror or error}") from error
+        kind = "space" if error.errno in _FULL else None
+        raise StoreError(f"{file or error.filename}: {error.strerror or error}", kind=kind) from error

@@ -3,6 +3,7 @@
 One request moves at most `PART_BYTES`. Reads are streamed into the caller's buffer, so that a request in flight
 holds a few MB beside it. Whatever fails for a moment is asked again here, so that each request is counted, and an
 answer that breaks off is continued from the byte where it broke. Only the parts of an upload are retried by obstore.
+Reads ask for what was listed (If-Match), and look at what the answer says that it is, because some servers do not care.
 """
 
 import itertools
@@ -17,9 +18,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from corgi2.errors import StoreError
+from corgi2.errors import ChangedError, StoreError
 from corgi2.shard import Buffer
-from corgi2.stores import PART_BYTES, Entry, Options, Requests, read_object, whole_bytes
+from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, Options, Requests, Store, read_path, whole_bytes
 from corgi2.stores.fork import obstore
 from corgi2.stores.url import Url
 
@@ -43,6 +44,8 @@ class RemoteStore:
     options: Options = field(repr=False)
     requests: Requests = field(default_factory=Requests)
     _clients: dict[tuple[int, int], object] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _aliases: dict[Entry, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The etags that answers have, where they are not those of the listing; empty while they are not known."""
 
     def __post_init__(self) -> None:
         self.options = dict(self.options)
@@ -79,9 +82,9 @@ class RemoteStore:
             raise
         return _entry(path, meta)
 
-    def readinto(self, path: str, start: int, buffer: memoryview) -> None:
+    def readinto(self, entry: Entry, start: int, buffer: memoryview) -> None:
         for at in range(0, len(buffer), PART_BYTES):
-            self._read_part(path, start + at, buffer[at : at + PART_BYTES])
+            self._read_part(entry, start + at, buffer[at : at + PART_BYTES])
 
     def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:
         body = _Body(pieces)
@@ -133,7 +136,10 @@ class RemoteStore:
         meta = self._ask("looking up", path, lambda: obstore().head(client, self._key(path)), lists=1)
         return meta.get("version") not in (None, "null")
 
-    def sweep(self) -> None:
+    def holds(self, other: Store, levels: int | None = None) -> bool:  # noqa: ARG002 - there are no links
+        return f"{other.url}/".startswith(f"{self.url}/")
+
+    def sweep(self, folder: str = "") -> None:
         """Uploads in parts that were broken off are no objects; the bucket's own rules remove them."""
 
     def _put_parts(self, path: str, begun: "deque[bytearray]", rest: "_Body", part_bytes: int) -> Any:
@@ -152,17 +158,18 @@ class RemoteStore:
 
     def _holds(self, path: str, data: bytes) -> bool:
         """Whether an object is what an attempt wrote whose answer was lost."""
-        entry = self.head(path)
-        return entry is not None and entry.size == len(data) and read_object(self, entry) == data
+        found = read_path(self, path)
+        return found is not None and bytes(found) == data
 
-    def _read_part(self, path: str, start: int, buffer: memoryview) -> None:
+    def _read_part(self, entry: Entry, start: int, buffer: memoryview) -> None:
         """One request for the whole part, and one more for the rest each time that an answer breaks off."""
-        client, key, done = self._client(), self._key(path), 0
-        same: dict[str, str] = {}
+        client, key, done = self._client(), self._key(entry.path), 0
+        same = self._condition(entry)
 
         def read() -> None:
             nonlocal done
             answer = obstore().get(client, key, options={"range": (start + done, start + len(buffer)), **same})
+            self._check_listed(entry, answer.meta)
             if answer.meta["e_tag"]:
                 same["if_match"] = answer.meta["e_tag"]
             for chunk in answer.stream(min_chunk_size=_STREAM_BYTES):
@@ -170,12 +177,51 @@ class RemoteStore:
                 buffer[done : done + size] = memoryview(chunk)
                 done += size
 
-        self._ask("reading", path, read, reads=1)
+        try:
+            self._ask("reading", entry.path, read, reads=1)
+        except StoreError as error:
+            if isinstance(error.__cause__, FileNotFoundError) and "NoSuchBucket" not in str(error):
+                raise ChangedError(f"{self.url}/{entry.path}: {GONE}") from error
+            if not isinstance(error.__cause__, obstore().exceptions.PreconditionError) or not same.pop("if_match", ""):
+                raise
+            self._give_alias(entry, "")  # if it is listed as before, the server does not know its own etags
+            self._ask("reading", entry.path, read, reads=1)
         if done < len(buffer):
-            raise StoreError(
-                f"{self.url}/{path}: ends at byte {start + done}, expected {start + len(buffer)}: "
+            raise ChangedError(
+                f"{self.url}/{entry.path}: ends at byte {start + done}, expected {start + len(buffer)}: "
                 "it changed after it was listed; run the command again"
             )
+
+    def _condition(self, entry: Entry) -> dict[str, str]:
+        """By which a server refuses to answer with anything but what was listed."""
+        etag = self._aliases.get(entry, entry.etag if entry.is_listed and not _TIME.fullmatch(entry.etag) else "")
+        return {"if_match": etag if etag.endswith('"') else f'"{etag}"'} if etag else {}
+
+    def _check_listed(self, entry: Entry, meta: Any) -> None:
+        """Whatever the server made of the condition, the answer says what it is an answer with."""
+        is_known = not (entry.is_listed and entry.etag) or _is_same(entry, meta)
+        etag = meta["e_tag"] or ""
+        if is_known or (etag and self._aliases.get(entry) == etag):
+            return
+        self._give_alias(entry, etag)
+
+    def _give_alias(self, entry: Entry, etag: str) -> None:
+        """To an object that goes by another etag than was listed, if it still is listed as it was."""
+        if self._listed(entry.path) != entry:
+            raise ChangedError(f"{self.url}/{entry.path}: {CHANGED}")
+        self._aliases[entry] = etag
+
+    def _listed(self, path: str) -> Entry | None:
+        """One object, as a listing shows it: some servers say otherwise when they are asked for it alone."""
+        client, key = self._client(), self._key(path)
+
+        def ask() -> Entry | None:
+            pages = obstore().list(client, prefix=key.rpartition("/")[0] or None, offset=key[:-1], chunk_size=1)
+            found = (meta for page in pages for meta in page)
+            meta = next((meta for meta in found if meta["path"] >= key), None)
+            return _entry(path, meta) if meta and meta["path"] == key else None
+
+        return self._ask("looking up", path, ask, lists=1)
 
     def _key(self, path: str) -> str:
         return f"{self.root.path}/{path}" if self.root.path else path
@@ -334,6 +380,18 @@ def _is_within(path: str, key: str | None, levels: int | None) -> bool:
 
 def _entry(path: str, meta: Any) -> Entry:
     return Entry(path, meta["size"], meta["e_tag"] or f"{meta['last_modified']:%Y%m%dT%H%M%S.%f}-{meta['size']:x}")
+
+
+_TIME = re.compile(r"(\d{8}T\d{6})\.\d{6}(-[0-9a-f]+)")
+"""What stands for an etag where a server has none."""
+
+
+def _is_same(entry: Entry, meta: Any) -> bool:
+    """Whether an answer is what was listed. Of times it may give whole seconds."""
+    now = _entry(entry.path, meta).etag
+    if _TIME.fullmatch(entry.etag) and _TIME.fullmatch(now):
+        return now in (entry.etag, _TIME.sub(r"\1.000000\2", entry.etag))
+    return now.strip('"') == entry.etag.strip('"')
 
 
 _CODE = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)

@@ -17,6 +17,8 @@ _SCHEMES = {
     "memory": "memory",
 }
 
+NO_TEXT = "the name is not UTF-8, and could not be kept in an index or another store; rename it"
+
 
 @dataclass(frozen=True, slots=True)
 class Url:
@@ -39,6 +41,8 @@ def parse_url(text: str) -> Url:
     text = os.fspath(text)
     if not text.strip():
         raise ValueError("an empty path names no data")
+    if not is_text(text):
+        raise ValueError(f"{printable(text)}: {NO_TEXT}")
     if text.startswith("pipe:"):
         raise ValueError(
             f"{text!r}: corgi2 runs no commands to read data; give the address itself, such as s3://bucket/train-{{0..9}}.tar"
@@ -61,6 +65,16 @@ def parse_url(text: str) -> Url:
     if "@" in bucket:  # not shown, for it may hold a secret
         raise ValueError(f"{scheme}://…@…: credentials and accounts are storage options, not part of an address")
     return Url(scheme, bucket, path.strip("/"))
+
+
+def is_text(path: str) -> bool:
+    """Whether a path of this machine, where it may be any bytes, can be written down."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in path)
+
+
+def printable(path: str) -> str:
+    """A path with its bytes that are no text as ``\\xff``."""
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _local(path: str) -> str:

@@ -1,0 +1,140 @@
+"""What does not fit the memory that reading may take is refused by what a header or a footer says, or when the limit is
+reached: never is more taken. `test_memory.py` measures it; these laws say where the limit lies."""
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corgi2.block import Arena
+from corgi2.budget import arena_bytes, buffer_for, promised
+from corgi2.errors import DamageError, SourceError, TooLargeError
+from corgi2.formats import Format
+from corgi2.formats.pages import largest_page
+from corgi2.offline import shuffle
+from corgi2.shard import Piece
+from tests.shards import JSONL, PARQUET, TAR, MemoryShard, parquet_of, tar_of
+
+MEMORY = 8_000_000
+
+
+def _tar_record(size: int) -> bytes:
+    return tar_of([("a.x", b"1"), ("b.x", bytes(size)), ("c.x", b"2")])
+
+
+def _line(size: int) -> bytes:
+    return b'{"a": 1}\n{"a": "' + b"x" * size + b'"}\n{"a": 2}\n'
+
+
+FORMATS: list[tuple[Format, Callable[[int], bytes]]] = [(TAR, _tar_record), (JSONL, _line)]
+
+
+@pytest.mark.parametrize(("format", "make"), FORMATS, ids=["tar", "jsonl"])
+@settings(max_examples=25)
+@given(size=st.integers(0, 2 * MEMORY))
+def test_a_record_is_read_if_it_fits_and_refused_by_name_if_it_does_not(
+    format: Format, make: Callable[[int], bytes], size: int
+) -> None:
+    shard = MemoryShard(make(size))
+    if size < 0.7 * MEMORY:
+        assert sum(block.records for block in format.scan(shard, 1 << 20, MEMORY).blocks) == 3
+        assert sum(table.num_rows for table in format.stream(shard, MEMORY)) == 3
+    if size > MEMORY:
+        for task in (lambda: format.scan(shard, 1 << 20, MEMORY), lambda: list(format.stream(shard, MEMORY))):
+            with pytest.raises(TooLargeError, match="does not fit the .* that reading may take; give a larger buffer"):
+                task()
+
+
+def test_a_member_is_refused_by_its_header_before_it_is_read(tmp_path: Path) -> None:
+    """The rest of the file is a hole: whoever reads it takes seconds, and as much memory."""
+    info = tarfile.TarInfo("a.x")
+    info.size = 1 << 40
+    (tmp_path / "in").mkdir()
+    with (tmp_path / "in" / "s.tar").open("wb") as file:
+        file.write(info.tobuf(tarfile.GNU_FORMAT))
+        file.seek(info.size, io.SEEK_CUR)
+        file.write(bytes(1024))
+    with pytest.raises(DamageError, match="a record of 1.1 TB does not fit"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer="50MB")
+
+
+@pytest.mark.parametrize("format", [TAR, JSONL], ids=["tar", "jsonl"])
+def test_offsets_and_rows_are_spent_from_the_same_room_as_the_bytes(format: Format) -> None:
+    data = tar_of([(f"{n:05d}.x", b"") for n in range(1000)]) if format is TAR else b"1\n" * 100_000
+    shard = MemoryShard(data)
+    (block,) = format.scan(shard, 1 << 30).blocks
+    pieces = [Piece(shard, block.start, block.length)]
+    assert format.read(pieces, Arena(block.footprint)).footprint <= block.footprint
+    with pytest.raises(MemoryError, match="more do not fit"):
+        format.read(pieces, Arena(block.footprint * 9 // 10))
+
+
+@settings(max_examples=30)
+@given(
+    sizes=st.lists(st.integers(0, 3000), min_size=1, max_size=200),
+    page=st.integers(64, 20_000),
+    options=st.sampled_from(
+        [{}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"write_page_checksum": True}]
+    ),
+)
+def test_the_largest_page_is_found_by_the_headers(sizes: list[int], page: int, options: dict[str, object]) -> None:
+    sink = io.BytesIO()
+    table = pa.table({"a": [np.random.default_rng(n).bytes(size) for n, size in enumerate(sizes)]})
+    pq.write_table(table, sink, data_page_size=page, write_batch_size=1, compression="zstd", **options)
+    column = pq.read_metadata(sink).row_group(0).column(0)
+    first = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+    data = memoryview(sink.getvalue())[first : first + column.total_compressed_size]
+    found = largest_page(data)
+    assert max(sizes) <= found <= column.total_uncompressed_size
+    assert largest_page(data[: len(data) // 2]) <= found
+
+
+def test_damaged_headers_are_left_to_whoever_decodes_them() -> None:
+    rng = np.random.default_rng(0)
+    for size in range(200):
+        assert largest_page(memoryview(rng.bytes(size))) >= 0
+
+
+def test_a_long_value_in_a_dictionary_is_decoded_a_few_rows_at_a_time() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(2_000, np.int32)), pa.array(["x" * 100_000]))
+    for table in (pa.table({"a": words}), pa.table({"a": pa.array([["x" * 100_000] * 2] * 500)})):
+        shard = MemoryShard(parquet_of(table, store_schema=False, compression="zstd"))
+        assert shard.size < 100_000
+        parts = [(part.num_rows, part.nbytes) for part in PARQUET.stream(shard, MEMORY)]
+        assert sum(rows for rows, _ in parts) == table.num_rows
+        assert max(size for _, size in parts) < 20_000_000
+
+
+def test_a_page_that_does_not_fit_is_refused_by_its_header() -> None:
+    shard = MemoryShard(parquet_of(pa.table({"a": [bytes(40_000_000)]}), compression="zstd"))
+    with pytest.raises(TooLargeError, match="a page of 40.0 MB in 'a' does not fit"):
+        list(PARQUET.stream(shard, MEMORY))
+    assert sum(table.num_rows for table in PARQUET.stream(shard, 200_000_000)) == 1
+
+
+def test_a_plan_that_takes_more_than_the_process_may_use_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_bytes(b"1\n2\n")
+    monkeypatch.setattr("corgi2.budget.usable_memory", lambda: 300_000_000)
+    with pytest.raises(
+        SourceError, match="takes up to 315 MB, and this process may use 300 MB; give a smaller --buffer"
+    ):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB")
+    assert not (tmp_path / "out").exists()
+    assert shuffle(tmp_path / "in", tmp_path / "out", buffer="50MB").records == 2
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 1 << 40))
+def test_the_buffer_that_would_do_does(footprint: int, decoding: int) -> None:
+    buffer = buffer_for(np.array([footprint]), np.array([decoding]))
+    assert arena_bytes(buffer) >= footprint
+    assert footprint + decoding <= promised(buffer, 0, 0)
