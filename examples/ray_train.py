@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import ray
 import ray.train
 import torch
 from ray.train import RunConfig, ScalingConfig
@@ -41,6 +42,7 @@ if __name__ == "__main__":
         ids = range(100 * shard, 100 * shard + 100)
         records = [{"id": n, "x": (torch.randn(32) + shard % 2).tolist(), "label": shard % 2} for n in ids]
         (folder / "raw" / f"train-{shard:06}.jsonl").write_text("\n".join(map(json.dumps, records)))
+    ray.init(include_dashboard=False)  # once, for the shuffle and for training
     corgi2.shuffle(folder / "raw", folder / "mixed", buffer="100MB", engine="ray")
     trainer = TorchTrainer(
         train,

@@ -19,12 +19,22 @@ def test_gradients_of_a_real_model_measure_mixing() -> None:
     assert float(found["raw"]) > 5 * float(found["mixed"])
 
 
+def _ray_train(folder: Path) -> "subprocess.CompletedProcess[str]":
+    only_here = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    script = [sys.executable, str(EXAMPLES / "ray_train.py"), str(folder)]
+    return subprocess.run(script, capture_output=True, text=True, timeout=140, env=os.environ | only_here)
+
+
 @pytest.mark.slow
+@pytest.mark.xdist_group("ray")
 def test_workers_of_ray_train_share_every_epoch(tmp_path: Path) -> None:
     pytest.importorskip("ray.train")
-    only_here = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    script = [sys.executable, str(EXAMPLES / "ray_train.py"), str(tmp_path / "run")]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=250, env=os.environ | only_here)
+    try:
+        done = _ray_train(tmp_path / "run")
+    except subprocess.TimeoutExpired as error:
+        if b"GCS" not in (error.stderr or b""):
+            raise
+        done = _ray_train(tmp_path / "again")  # Ray itself did not start: on a busy machine its ports may be taken
     for epoch in range(2):
         assert f"epoch {epoch}: 1000 and 1000 examples, 2000 in all" in done.stdout, done.stderr[-2000:]
 

@@ -90,7 +90,9 @@ def test_requests_at_the_server_are_two_a_block_offline_and_one_online(weed: S3,
     data = [(method, path) for method, path in weed.proxy.seen if ".corgi2" not in path and path.endswith(".tar")]
     assert sorted(method for method, _ in data) == ["GET"] * 12 + ["PUT"] * 12
     beside = [(method, path) for method, path in weed.proxy.seen if "/.corgi2/" in path and method in ("GET", "PUT")]
-    assert sum(method == "PUT" for method, _ in beside) == 5 + 3  # source, plan, lock, index, sums; a marker a group
+    assert (
+        sum(method == "PUT" for method, _ in beside) == 6 + 3
+    )  # source, plan twice, lock, index, sums; a marker a group
     loader = corgi2.Loader(mixed, buffer="1MB", batch_size=16, storage_options=weed.options)
     for epoch in range(2):
         weed.proxy.seen.clear()
