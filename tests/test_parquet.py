@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from corgi2.block import gather
 from corgi2.errors import ShardError
 from corgi2.formats.parquet import Profile
+from corgi2.formats.schema import schema_text
 from corgi2.plan import permutation
 from tests.shards import ARROW, PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
 
@@ -242,7 +244,62 @@ def test_schemas_that_differ_only_far_behind_differ() -> None:
     assert one != two
     fields = pa.struct([(f"f{n}", pa.int64()) for n in range(300)])
     nested = pa.table({"s": pa.array([{f"f{n}": n for n in range(300)}], fields)})
-    assert PARQUET.scan(MemoryShard(parquet_of(nested)), 1).schema.splitlines()[299] == "s.f299: int64"
+    assert PARQUET.scan(MemoryShard(parquet_of(nested)), 1).schema.splitlines()[300] == "s.f299: int64"
+
+
+NAMES = st.sampled_from(
+    ["a", "b", "a.b", "", " a", "a: int8", "a: int8, b", 'a"', '"a"', "a\nb: int8", "a\u2028b", "ü"]
+)
+KINDS = st.recursive(
+    st.sampled_from([pa.int8(), pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(3)]),
+    lambda inner: st.one_of(
+        st.lists(st.builds(pa.field, NAMES, inner, st.booleans()), min_size=1, max_size=3).map(pa.struct),
+        st.builds(lambda kind, null: pa.list_(pa.field("element", kind, null)), inner, st.booleans()),
+        st.builds(lambda kind, null: pa.list_(pa.field("element", kind, null), 2), inner, st.booleans()),
+        st.builds(lambda kind, null: pa.map_(pa.string(), pa.field("value", kind, null)), inner, st.booleans()),
+    ),
+    max_leaves=4,
+)
+SCHEMAS = st.lists(st.builds(pa.field, NAMES, KINDS, st.booleans()), min_size=1, max_size=3).map(pa.schema)
+
+
+def _altered(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The same type, but that one field in it may be missing, or may not."""
+    inner = [kind.field(number) for number in range(kind.num_fields)]
+    if pa.types.is_struct(kind):
+        for at, each in enumerate(inner):
+            yield from (pa.struct([*inner[:at], other, *inner[at + 1 :]]) for other in _altered_fields(each))
+    elif pa.types.is_fixed_size_list(kind):
+        yield from (pa.list_(other, 2) for other in _altered_fields(inner[0]))
+    elif pa.types.is_list(kind):
+        yield from map(pa.list_, _altered_fields(inner[0]))
+    elif pa.types.is_map(kind):
+        yield from (pa.map_(pa.string(), other) for other in _altered_fields(kind.item_field))
+
+
+def _altered_fields(field: pa.Field) -> Iterator[pa.Field]:
+    yield field.with_nullable(not field.nullable)
+    yield from (field.with_type(kind) for kind in _altered(field.type))
+
+
+@settings(max_examples=300)
+@given(one=SCHEMAS, other=SCHEMAS)
+def test_the_text_of_two_schemas_is_the_same_if_and_only_if_they_are(one: pa.Schema, other: pa.Schema) -> None:
+    assert (schema_text(one) == schema_text(other)) == one.equals(other)
+    assert len(schema_text(one).splitlines()) == len(schema_text(one).split("\n"))
+    for place, field in enumerate(one):
+        for altered in _altered_fields(field):
+            assert schema_text(one.set(place, altered)) != schema_text(one)
+
+
+def test_a_column_with_a_dot_is_no_struct_in_a_file_either() -> None:
+    tables = [
+        pa.table({"a.b": pa.array([1], pa.int64())}),
+        pa.table({"a": pa.array([{"b": 1}], pa.struct([("b", pa.int64())]))}),
+        pa.table({"a": [{"b": 1}]}, schema=pa.schema([pa.field("a", pa.struct([("b", pa.int64())]), nullable=False)])),
+    ]
+    texts = [PARQUET.scan(MemoryShard(parquet_of(table)), 1).schema for table in tables]
+    assert texts == ['"a.b": int64', "a: struct\na.b: int64", "a: struct not null\na.b: int64"]
 
 
 _VIEWS = pytest.mark.skipif(ARROW < 21, reason="before 21, Arrow does not write views")

@@ -185,38 +185,6 @@ def check_overlap(file: ShardFile, blocks: Sequence[Block]) -> None:
             raise ShardError(file.name, after.start, f"two row groups claim the same bytes; {RESTORE}")
 
 
-def arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:
-    try:
-        schema = footer.schema.to_arrow_schema().with_metadata(_metadata(footer))
-    except (pa.ArrowException, ValueError) as error:
-        raise ShardError(file.name, file.size, f"the schema cannot be read ({error})") from error
-    for name, kind in zip(schema.names, schema.types, strict=True):
-        if not _can_be_mixed(kind):
-            problem = (
-                f"Arrow cannot put the column {name!r} of {kind} in another order; store it as plain strings or lists"
-            )
-            raise ShardError(file.name, file.size, problem)
-    return schema
-
-
-_UNMIXABLE = {
-    kind.id for kind in (pa.string_view(), pa.binary_view(), pa.list_view(pa.null()), pa.large_list_view(pa.null()))
-}
-
-
-def _can_be_mixed(kind: pa.DataType) -> bool:
-    """Of views, and of lists of nothing but nulls, Arrow cannot take rows."""
-    if kind.id in _UNMIXABLE:
-        return False
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    holds_nulls = not pa.types.is_struct(kind) and any(pa.types.is_null(each) for each in inner)
-    return not holds_nulls and all(map(_can_be_mixed, inner))
-
-
-def _metadata(footer: pq.FileMetaData) -> dict[bytes, bytes] | None:
-    return {key: value for key, value in (footer.metadata or {}).items() if key != b"ARROW:schema"} or None
-
-
 @dataclass(frozen=True, slots=True)
 class ShardVersion:
     """One version of a shard, as the key of a cache."""
@@ -258,17 +226,3 @@ _footers = _Footers(2_000_000)
 def cached_footer(shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
     """A shard's footer and where its row groups lie, which Arrow is slow to tell."""
     return _footers.get(shard)
-
-
-def schema_text(schema: pa.Schema) -> str:
-    """A line a leaf. Arrow's own rendering is cut short where it is long, which hides differences."""
-    return "\n".join(line for field in schema for line in _leaves(field, ""))
-
-
-def _leaves(field: pa.Field, prefix: str) -> list[str]:
-    name = prefix + field.name
-    if pa.types.is_struct(field.type):
-        return [
-            line for number in range(field.type.num_fields) for line in _leaves(field.type.field(number), f"{name}.")
-        ]
-    return [f"{name}: {field.type}{'' if field.nullable else ' not null'}"]

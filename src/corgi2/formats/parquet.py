@@ -28,17 +28,16 @@ from corgi2.formats.footer import (
     RESTORE,
     Part,
     ShardVersion,
-    arrow_schema,
     cached_footer,
     check_overlap,
     parse_footer,
     read_footer,
     row_group_block,
     row_group_spans,
-    schema_text,
 )
 from corgi2.formats.pages import largest_page
 from corgi2.formats.pipe import Pipe, piped
+from corgi2.formats.schema import arrow_schema, fields_of, schema_text
 from corgi2.memory import give_back, release_unused
 from corgi2.shard import NO_RECORD, READING_BYTES, Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 from corgi2.sizes import format_size
@@ -603,8 +602,7 @@ def _form(file: ShardFile) -> _Form:
 
 def _fields(parent: Any, path: str = "") -> Iterator[tuple[str, pa.Field]]:
     """All fields, nested ones behind their own."""
-    count = len(parent) if isinstance(parent, pa.Schema) else parent.num_fields
-    for field in (parent.field(number) for number in range(count)):
+    for field in parent if isinstance(parent, pa.Schema) else fields_of(parent):
         yield path + field.name, field
         yield from _fields(field.type, f"{path}{field.name}.")
 
