@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from corgi2.block import PLACE_BYTES
 from corgi2.errors import ShardError
+from corgi2.formats.columns import ROW_BYTES, fixed_bytes, is_fixed, is_flat
 from corgi2.shard import Block, ShardFile
 
 FOOTER_GUESS = 65_536
@@ -151,14 +152,26 @@ def row_group_spans(file: ShardFile, footer: pq.FileMetaData) -> list[tuple[int,
 
 
 def row_group_block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema, index: int) -> Block:
+    """What it takes in memory is exact where all columns are of fixed width, and their rows are listed beside them."""
     start, stop = _span(file, footer, index)
     group = footer.row_group(index)
-    columns = {footer.schema.column(number).path: group.column(number) for number in range(group.num_columns)}
-    flat = {field.name: width for field in schema if (width := _bits(field)) is not None}
-    sizes = (math.ceil(column.num_values * flat.get(path, _guess(column)) / 8) for path, column in columns.items())
-    footprint = sum(sizes) + PLACE_BYTES * group.num_rows
-    exact = columns.keys() <= flat.keys()
-    return Block(start, stop - start, group.num_rows, footprint, exact)
+    exact = is_fixed(schema)
+    if exact:
+        size = fixed_bytes(schema, group.num_rows) + (ROW_BYTES * group.num_rows if is_flat(schema) else 0)
+    else:
+        size = _estimate(footer, group, schema)
+    return Block(start, stop - start, group.num_rows, size + PLACE_BYTES * group.num_rows, exact)
+
+
+def _estimate(footer: pq.FileMetaData, group: pq.RowGroupMetaData, schema: pa.Schema) -> int:
+    """By columns, of which two may have one path: a struct's field, and a column with a dot in its name."""
+    fixed = {field.name: width for field in schema if (width := _bits(field)) is not None}
+    size = 0
+    for number in range(group.num_columns):
+        place, column = footer.schema.column(number), group.column(number)
+        width = fixed.get(place.name) if place.path == place.name else None
+        size += math.ceil(column.num_values * (_guess(column) if width is None else width) / 8)
+    return size
 
 
 def _bits(field: pa.Field) -> int | None:

@@ -6,6 +6,7 @@ schema, key-value metadata, codecs and dictionary columns.
 
 import base64
 import json
+import operator
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -476,19 +477,21 @@ def _sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: 
     stored: a long value in a dictionary, or a long prefix, is stored once, and may be in every row."""
     row_group = footer.row_group(group)
     chunks = [row_group.column(number) for number in range(row_group.num_columns)]
-    repeating = {
-        footer.schema.column(number).path: chunk
+    repeating = [
+        (footer.schema.column(number).path, chunk)
         for number, chunk in enumerate(chunks)
         if chunk.physical_type == "BYTE_ARRAY" and _REPEATING & {*chunk.encodings}
-    }
-    each = {path: max(1.0, chunk.num_values / row_group.num_rows) for path, chunk in repeating.items()}
-    most = {path: chunk.total_uncompressed_size for path, chunk in repeating.items()}
-    if usual * sum(most[path] * each[path] for path in repeating) <= _SURE_BYTES:
+    ]
+    each = [max(1.0, chunk.num_values / row_group.num_rows) for _, chunk in repeating]
+    stored = [chunk.total_uncompressed_size for _, chunk in repeating]
+    if usual * sum(map(operator.mul, stored, each)) <= _SURE_BYTES:
         return usual
-    in_dictionary = [path for path, chunk in repeating.items() if _PREFIXES not in chunk.encodings]
-    most |= _longest(data, footer, group, in_dictionary)
-    widest = sum(most[path] * each[path] for path in repeating)
-    least = 1 if len(in_dictionary) == len(repeating) else _LEAST_ROWS
+    in_dictionary = {path for path, chunk in repeating if _PREFIXES not in chunk.encodings}
+    in_dictionary -= {path for path, chunk in repeating if _PREFIXES in chunk.encodings}
+    longest = _longest(data, footer, group, sorted(in_dictionary))
+    most = [longest.get(path, size) for (path, _), size in zip(repeating, stored, strict=True)]
+    widest = sum(map(operator.mul, most, each))
+    least = 1 if in_dictionary.issuperset(path for path, _ in repeating) else _LEAST_ROWS
     return max(least, min(usual, int(_SURE_BYTES / max(1.0, widest))))
 
 
@@ -501,14 +504,20 @@ def _longest(data: pa.PythonFile, footer: pq.FileMetaData, group: int, paths: li
     if not paths:
         return {}
     reader = pq.ParquetFile(data, metadata=footer, read_dictionary=paths)
-    found = {}
+    found = dict[str, int]()
     for path in paths:
-        (array,) = next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)).columns
-        while array.type.num_fields and not pa.types.is_dictionary(array.type):
-            array = _inner(array)
-        if pa.types.is_dictionary(array.type) and len(array.dictionary):
-            found[path] = pc.max(pc.binary_length(array.dictionary)).as_py() or 0
+        for array in next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)).columns:
+            values = _innermost(array)
+            if pa.types.is_dictionary(values.type) and len(values.dictionary):
+                longest = pc.max(pc.binary_length(values.dictionary)).as_py() or 0
+                found[path] = max(longest, found.get(path, 0))
     return found
+
+
+def _innermost(array: Any) -> Any:
+    while array.type.num_fields and not pa.types.is_dictionary(array.type):
+        array = _inner(array)
+    return array
 
 
 def _inner(array: Any) -> Any:
