@@ -38,7 +38,7 @@ from corgi2.formats.footer import (
 )
 from corgi2.formats.pages import largest_page
 from corgi2.formats.pipe import Pipe, piped
-from corgi2.formats.schema import arrow_schema, fields_of, schema_text
+from corgi2.formats.schema import arrow_schema, fields_of, schema_text, widen, widened
 from corgi2.memory import give_back, release_unused
 from corgi2.shard import NO_RECORD, READING_BYTES, Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 from corgi2.sizes import format_size
@@ -261,7 +261,7 @@ class _Reading:
         with _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened, _clear_errors(piece):
             rows = opened.rows
             _check_count(piece, rows, rows)
-            columns = self._columns_for(piece, opened.reader.schema_arrow)
+            columns = self._columns_for(piece, opened.schema)
             if columns is None:
                 runs = [_Run(0, table.num_rows, _move(table, self._arena)) for table in opened.tables()]
             else:
@@ -398,6 +398,7 @@ class _Opened(NamedTuple):
     """The row groups in a piece of a shard, in memory as they were stored."""
 
     reader: pq.ParquetFile
+    schema: pa.Schema
     groups: list[int]
     rows: int
     step: int
@@ -412,9 +413,10 @@ class _Opened(NamedTuple):
     def tables(self) -> Iterator[pa.Table]:
         """All at once; or, where that may be much more than it seems, in parts."""
         if self.sure >= self.rows:
-            yield _decode(self.reader, self.groups)
+            yield widen(_decode(self.reader, self.groups), self.schema)
         else:
-            yield from map(_table, self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False))
+            for batch in self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False):
+                yield widen(_table(batch), self.schema)
 
 
 @contextmanager
@@ -438,14 +440,15 @@ def _open_piece(piece: Piece, part: memoryview, memory: int) -> Iterator[_Opened
     with _clear_errors(piece):
         _check_int96(data, footer, groups)
         reader = pq.ParquetFile(data, metadata=footer)
-        step = _step(piece, reader.schema_arrow)
+        schema = widened(reader.schema_arrow)
+        step = _step(piece, schema)
         usual = step + 1
-        if not is_flat(reader.schema_arrow):
+        if not is_flat(schema):
             wanted = max(_NESTED_BYTES, memory // _NESTED_PARTS)
             usual = max(1, min(rows, wanted * rows // max(1, piece.footprint)))
         sure = min((_sure_rows(data, footer, group, usual) for group in groups), default=usual)
     try:
-        yield _Opened(reader, groups, rows, step, sure)
+        yield _Opened(reader, schema, groups, rows, step, sure)
     finally:
         reader.close(force=True)
 
@@ -465,7 +468,7 @@ def _tables(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
     with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece):
         rows = opened.rows
         _check_count(piece, rows, rows)
-        flat = is_flat(opened.reader.schema_arrow)
+        flat = is_flat(opened.schema)
         for table in map(_table, opened.batches()) if flat else opened.tables():
             found += table.num_rows
             yield table, rows
@@ -599,6 +602,9 @@ def _form(file: ShardFile) -> _Form:
         held = field.metadata or {}
         metadata |= {f"the metadata {_text(name)!r} of field {path!r}": value for name, value in held.items()}
     stored: dict[str, Any] = {"the Parquet schema": str(footer.schema).partition("\n")[2]}
+    for path, field in _fields(footer.schema.to_arrow_schema()):
+        if pa.types.is_dictionary(field.type):
+            stored[f"the type of the indices of {path!r}"] = field.type.index_type
     filled = [footer.row_group(n) for n in range(footer.num_row_groups) if footer.row_group(n).num_rows]
     for column in (filled[0].column(number) for number in range(filled[0].num_columns)) if filled else ():
         stored |= {

@@ -1,9 +1,11 @@
-"""Schemas of Parquet files: as Arrow has them, and as text, so that two texts are equal only if the schemas are.
+"""Schemas of Parquet files: as rows have them in memory, and as text: two texts are equal only if the schemas are.
 
-A text has a line a column, and one a field of a struct, behind that of the struct itself.
+A text has a line a column, and one a field of a struct, behind that of the struct itself. Indices of dictionaries have
+32 bits at the least, here and in new shards, whatever they had: many shards hold more values than one.
 """
 
 import json
+import operator
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -14,8 +16,9 @@ from corgi2.shard import ShardFile
 
 
 def arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:
+    """What rows have in memory, with the metadata of the file."""
     try:
-        schema = footer.schema.to_arrow_schema().with_metadata(_metadata(footer))
+        schema = widened(footer.schema.to_arrow_schema()).with_metadata(_metadata(footer))
     except (pa.ArrowException, ValueError) as error:
         raise ShardError(file.name, file.size, f"the schema cannot be read ({error})") from error
     for name, kind in zip(schema.names, schema.types, strict=True):
@@ -47,6 +50,46 @@ def _metadata(footer: pq.FileMetaData) -> dict[bytes, bytes] | None:
 
 def fields_of(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(number) for number in range(kind.num_fields)]
+
+
+def widened(schema: pa.Schema) -> pa.Schema:
+    """The same schema, with room for the values of many shards in its dictionaries."""
+    return pa.schema([_wide_field(field) for field in schema], schema.metadata)
+
+
+def widen(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table as it is in memory: of a schema that was widened."""
+    for number, (kind, field) in enumerate(zip(table.schema.types, schema, strict=True)):
+        if not kind.equals(field.type):
+            table = table.set_column(number, field, table.column(number).cast(field.type))
+    return table
+
+
+def _wide_field(field: pa.Field) -> pa.Field:
+    kind = field.type
+    wide = _wide(kind)
+    return field if wide is kind else field.with_type(wide)
+
+
+def _wide(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_dictionary(kind):
+        is_wide = kind.index_type.bit_width >= _INDEX.bit_width
+        return kind if is_wide else pa.dictionary(_INDEX, kind.value_type, kind.ordered)
+    before = fields_of(kind)
+    inner = [_wide_field(field) for field in before]
+    if all(map(operator.is_, before, inner)) or isinstance(kind, pa.BaseExtensionType):
+        return kind
+    if types.is_struct(kind):
+        return pa.struct(inner)
+    if types.is_map(kind):
+        return pa.map_(_wide_field(kind.key_field), _wide_field(kind.item_field), kind.keys_sorted)
+    if types.is_fixed_size_list(kind):
+        return pa.list_(inner[0], kind.list_size)
+    return pa.large_list(inner[0]) if types.is_large_list(kind) else pa.list_(inner[0])
+
+
+_INDEX = pa.int32()
 
 
 def schema_text(schema: pa.Schema) -> str:
