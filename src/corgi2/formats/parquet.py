@@ -36,6 +36,7 @@ from corgi2.formats.footer import (
     row_group_block,
     row_group_spans,
 )
+from corgi2.formats.lists import check_missing_lists, missing_lists
 from corgi2.formats.pages import largest_page
 from corgi2.formats.pipe import Pipe, piped
 from corgi2.formats.schema import arrow_schema, fields_of, schema_text, widen, widened
@@ -113,6 +114,7 @@ class ParquetFormat:
         if footer.num_rows == 0:
             raise ShardError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)
+        check_missing_lists(file, footer, schema)
         filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
         blocks = tuple(row_group_block(file, footer, schema, group) for group in filled)
         check_overlap(file, blocks)
@@ -258,7 +260,10 @@ class _Reading:
         self._lock = threading.Lock()
 
     def read(self, piece: Piece) -> list[_Run]:
-        with _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened, _clear_errors(piece):
+        with (
+            _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened,
+            _clear_errors(piece, opened.schema),
+        ):
             rows = opened.rows
             _check_count(piece, rows, rows)
             columns = self._columns_for(piece, opened.schema)
@@ -454,18 +459,19 @@ def _open_piece(piece: Piece, part: memoryview, memory: int) -> Iterator[_Opened
 
 
 @contextmanager
-def _clear_errors(piece: Piece) -> Iterator[None]:
+def _clear_errors(piece: Piece, schema: pa.Schema | None = None) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ShardError(piece.file.name, piece.start, f"the row group is damaged ({error}); {RESTORE}") from error
+        problem = missing_lists(error, schema) or f"the row group is damaged ({error}); {RESTORE}"
+        raise ShardError(piece.file.name, piece.start, problem) from error
 
 
 def _tables(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
     """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
     them; and how many rows these are."""
     found = 0
-    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece):
+    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece, opened.schema):
         rows = opened.rows
         _check_count(piece, rows, rows)
         flat = is_flat(opened.schema)
