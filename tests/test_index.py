@@ -14,10 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corgi2.block import Arena
 from corgi2.errors import DamageError, SourceError
 from corgi2.forecast import forecast
+from corgi2.formats.schema import schema_text
 from corgi2.index import (
     Index,
     blocks_table,
@@ -29,6 +32,7 @@ from corgi2.index import (
     merge,
     open_index,
     save_index,
+    schema_difference,
     survey_source,
 )
 from corgi2.shard import Block, Checksum
@@ -149,6 +153,54 @@ def test_a_shard_with_another_schema_is_named_with_the_difference(tmp_path: Path
     (error,) = survey_source(find_source(tmp_path)).damage
     assert Path(error.shard).name == "1.parquet"
     assert "'a: int32' against 'a: int64'" in error.problem
+
+
+TYPES = {"int8": pa.int8(), "int64": pa.int64(), "string": pa.string()}
+COLUMNS = st.dictionaries(
+    st.sampled_from(
+        ["a", "b", "a.b", "x: y", 'q"'],
+    ),
+    st.sampled_from([*TYPES]),
+    max_size=5,
+)
+
+
+@given(common=COLUMNS, other=COLUMNS, random=st.randoms(use_true_random=False))
+def test_what_differs_between_two_schemas_is_said(common: dict[str, str], other: dict[str, str], random: Any) -> None:
+    order = list(other)
+    random.shuffle(order)
+    ours, theirs = (
+        pa.schema([(name, TYPES[columns[name]]) for name in names])
+        for columns, names in ((other, order), (common, list(common)))
+    )
+    shown = {name: schema_text(pa.schema([(name, pa.int8())])).removesuffix(": int8") for name in [*common, *other]}
+    expected = [f"'{shown[name]}: {common[name]}' is missing" for name in common if name not in other]
+    expected += [f"'{shown[name]}: {other[name]}' is extra" for name in order if name not in common]
+    shared, there = [name for name in order if name in common], [name for name in common if name in other]
+    for name in shared:
+        if other[name] != common[name]:
+            expected.append(f"'{shown[name]}: {other[name]}' against '{shown[name]}: {common[name]}'")
+    if shared != there:
+        first, second = next(pair for pair in zip(shared, there, strict=True) if pair[0] != pair[1])
+        expected.append(f"columns in another order: '{shown[first]}' stands before '{shown[second]}'")
+    said = schema_difference(schema_text(ours), schema_text(theirs))
+    more = f", and {len(expected) - 4} more" if len(expected) > 4 else ""
+    assert said == ", ".join(expected[:4]) + more
+
+
+def test_columns_of_one_name_are_counted() -> None:
+    one, two = (pa.schema([("a", pa.int8())] * count) for count in (1, 2))
+    assert schema_difference(schema_text(one), schema_text(two)) == "'a: int8' is missing"
+    assert schema_difference(schema_text(two), schema_text(one)) == "'a: int8' is extra"
+
+
+def test_a_struct_that_may_be_missing_is_another(tmp_path: Path) -> None:
+    for shard in range(3):
+        field = pa.field("s", pa.struct([("x", pa.int64())]), nullable=shard != 1)
+        pq.write_table(pa.table({"s": [{"x": 1}]}, schema=pa.schema([field])), tmp_path / f"{shard}.parquet")
+    (error,) = survey_source(find_source(tmp_path)).damage
+    assert Path(error.shard).name == "1.parquet"
+    assert "another schema than 0.parquet: 's: struct not null' against 's: struct';" in error.problem
 
 
 def test_a_damaged_index_is_refused_with_a_way_out(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corgi2.block import Arena
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.index import index_source, save_index
 from corgi2.job import Job
@@ -52,6 +53,20 @@ def test_a_block_costs_one_read_and_one_write_beside_a_fixed_sample(
     report = shuffle(f"{s3.url}/in", tmp_path / "out", buffer_blocks=5, storage_options=s3.options)
     assert s3.proxy.requests().reads == 30 + sampled
     assert report.reads == 30 + sampled + 2  # the plan and the source's blocks are read back from the target
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.bool_(), pa.int64()], ids=str)
+def test_groups_of_narrow_rows_fit_the_buffer_that_they_were_planned_for(kind: pa.DataType, tmp_path: Path) -> None:
+    """A row in a list of rows, and in the permutation, takes more than its values."""
+    (tmp_path / "in").mkdir()
+    for shard in range(20):
+        values = pa.array(np.arange(100_000) % 2).cast(kind)
+        pq.write_table(pa.table({"a": values}), tmp_path / "in" / f"{shard:02d}.parquet")
+    job = _plan(tmp_path, buffer_bytes=12_000_000)
+    assert len(job.first.groups) > 1
+    for group in job.first.groups:
+        pieces = job.index.pieces(job.first.source, group.tolist())
+        assert job.first.source.format.read(pieces, Arena(1 << 26)).footprint <= 12_000_000
 
 
 def test_with_an_index_blocks_within_shards_are_mixed(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "difference"),
     [
-        ({"b": pa.array([1, 2], pa.int32()), "a": pa.array(["x", "y"])}, "'b: int32'|'a: int32'"),
+        ({"b": pa.array([1, 2], pa.int32()), "a": pa.array(["x", "y"])}, "another order: 'a' stands before 'b'"),
         ({"a": pa.array([1, 2], pa.int64()), "b": pa.array(["x", "y"])}, "'a: int32' against 'a: int64'"),
         ({"a": pa.array([1, 2], pa.int32()), "b": pa.array([b"x", b"y"])}, "'b: string' against 'b: binary'"),
     ],

@@ -7,9 +7,11 @@ beside the data, or in the user's cache. A shard whose size or etag has changed 
 import hashlib
 import json
 import os
+import re
 import statistics
 import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -257,11 +259,40 @@ def _refuse_other_schemas(source: Source, scans: Sequence[Scanned]) -> list[Scan
 
 
 def schema_difference(schema: str, common: str) -> str:
-    """The first line that one of two schemas has, and the other has not."""
-    ours, theirs = schema.splitlines(), common.splitlines()
-    here = [line for line in ours if line not in theirs] or ["columns in another order"]
-    there = [line for line in theirs if line not in ours] or ["no such column"]
-    return f"{here[0].strip()!r} against {there[0].strip()!r}"
+    """What one schema lacks, what it has beyond another, what is of another type in it, and what stands elsewhere; the
+    first few of these."""
+    ours, theirs = _columns(schema), _columns(common)
+    shared = [place for place in ours if place in theirs]
+    found = [
+        *(f"'{place[0]}: {kind}' is missing" for place, kind in theirs.items() if place not in ours),
+        *(f"'{place[0]}: {kind}' is extra" for place, kind in ours.items() if place not in theirs),
+        *(f"'{p[0]}: {ours[p]}' against '{p[0]}: {theirs[p]}'" for p in shared if ours[p] != theirs[p]),
+        *_other_order(shared, [place for place in theirs if place in ours]),
+    ]
+    more = len(found) - _SHOWN
+    return ", ".join(found[:_SHOWN]) + (f", and {more} more" if more > 0 else "")
+
+
+def _other_order(ours: list[tuple[str, int]], theirs: list[tuple[str, int]]) -> Iterator[str]:
+    moved = next(((a[0], b[0]) for a, b in zip(ours, theirs, strict=True) if a != b), None)
+    if moved:
+        yield f"columns in another order: '{moved[0]}' stands before '{moved[1]}'"
+
+
+_SHOWN = 4
+"""Differences between two schemas."""
+_LINE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^":])*): (.*)')
+"""A name, in which a colon stands in quotes only, and a type."""
+
+
+def _columns(schema: str) -> dict[tuple[str, int], str]:
+    """The type of each column, by its name, and its number among those of the same name."""
+    columns, seen = dict[tuple[str, int], str](), Counter[str]()
+    for line in schema.splitlines():
+        name, kind = match.groups() if (match := _LINE.fullmatch(line)) else (line, "")
+        columns[name, seen[name]] = kind
+        seen[name] += 1
+    return columns
 
 
 def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, Scan]:

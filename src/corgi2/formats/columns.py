@@ -41,8 +41,20 @@ def _bits(kind: pa.DataType) -> int:
     return 0
 
 
+def is_fixed(schema: pa.Schema) -> bool:
+    """Whether the number of rows alone tells what they take."""
+    return all(_bits(kind) > 0 for kind in schema.types)
+
+
+def fixed_bytes(schema: pa.Schema, rows: int) -> int:
+    """What rows of fixed width take, however they are cut: values, and a bit each where they may be missing."""
+    return sum(-(-rows * (_bits(kind.type) + kind.nullable) // 8) for kind in schema)
+
+
 def table_bytes(table: pa.Table | pa.RecordBatch) -> int:
     """Bytes that a table takes here: strings with offsets of 64 bits."""
+    if is_fixed(table.schema):
+        return fixed_bytes(table.schema, table.num_rows)
     widened = sum(4 for kind in table.schema.types if kind in _WIDE) if is_flat(table.schema) else 0
     return int(table.nbytes + widened * table.num_rows)
 
@@ -65,6 +77,7 @@ class Columns:
     _columns: list[_Column] = field(default_factory=list)
     _capacity: int = 0
     _used: int = 0
+    _rows: int = 0
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -90,6 +103,7 @@ class Columns:
             if self._used > self._capacity:
                 raise MemoryError(f"there is room for {self._capacity} rows, and {self._used} are to be put down")
             at = self.arena.claim(sum(len(data) for _, data in texts))
+            self._rows += len(table)
             self._bytes += table_bytes(table)
         for column, array in zip(self._columns, arrays, strict=True):
             if array.type in _TEXT:
@@ -126,7 +140,8 @@ class Columns:
 
     @property
     def nbytes(self) -> int:
-        return self._bytes
+        """The same for the same rows of fixed width, in however many tables they came."""
+        return fixed_bytes(self.schema, self._rows) if is_fixed(self.schema) else self._bytes
 
     def _array(self, column: _Column, text: pa.Buffer, first: int, count: int) -> pa.Array:
         kind = column.field.type

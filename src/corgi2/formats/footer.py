@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from corgi2.block import PLACE_BYTES
 from corgi2.errors import ShardError
+from corgi2.formats.columns import ROW_BYTES, fixed_bytes, is_fixed, is_flat
 from corgi2.shard import Block, ShardFile
 
 FOOTER_GUESS = 65_536
@@ -151,14 +152,26 @@ def row_group_spans(file: ShardFile, footer: pq.FileMetaData) -> list[tuple[int,
 
 
 def row_group_block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema, index: int) -> Block:
+    """What it takes in memory is exact where all columns are of fixed width, and their rows are listed beside them."""
     start, stop = _span(file, footer, index)
     group = footer.row_group(index)
-    columns = {footer.schema.column(number).path: group.column(number) for number in range(group.num_columns)}
-    flat = {field.name: width for field in schema if (width := _bits(field)) is not None}
-    sizes = (math.ceil(column.num_values * flat.get(path, _guess(column)) / 8) for path, column in columns.items())
-    footprint = sum(sizes) + PLACE_BYTES * group.num_rows
-    exact = columns.keys() <= flat.keys()
-    return Block(start, stop - start, group.num_rows, footprint, exact)
+    exact = is_fixed(schema)
+    if exact:
+        size = fixed_bytes(schema, group.num_rows) + (ROW_BYTES * group.num_rows if is_flat(schema) else 0)
+    else:
+        size = _estimate(footer, group, schema)
+    return Block(start, stop - start, group.num_rows, size + PLACE_BYTES * group.num_rows, exact)
+
+
+def _estimate(footer: pq.FileMetaData, group: pq.RowGroupMetaData, schema: pa.Schema) -> int:
+    """By columns, of which two may have one path: a struct's field, and a column with a dot in its name."""
+    fixed = {field.name: width for field in schema if (width := _bits(field)) is not None}
+    size = 0
+    for number in range(group.num_columns):
+        place, column = footer.schema.column(number), group.column(number)
+        width = fixed.get(place.name) if place.path == place.name else None
+        size += math.ceil(column.num_values * (_guess(column) if width is None else width) / 8)
+    return size
 
 
 def _bits(field: pa.Field) -> int | None:
@@ -183,38 +196,6 @@ def check_overlap(file: ShardFile, blocks: Sequence[Block]) -> None:
     for before, after in pairwise(ordered):
         if after.start < before.start + before.length:
             raise ShardError(file.name, after.start, f"two row groups claim the same bytes; {RESTORE}")
-
-
-def arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:
-    try:
-        schema = footer.schema.to_arrow_schema().with_metadata(_metadata(footer))
-    except (pa.ArrowException, ValueError) as error:
-        raise ShardError(file.name, file.size, f"the schema cannot be read ({error})") from error
-    for name, kind in zip(schema.names, schema.types, strict=True):
-        if not _can_be_mixed(kind):
-            problem = (
-                f"Arrow cannot put the column {name!r} of {kind} in another order; store it as plain strings or lists"
-            )
-            raise ShardError(file.name, file.size, problem)
-    return schema
-
-
-_UNMIXABLE = {
-    kind.id for kind in (pa.string_view(), pa.binary_view(), pa.list_view(pa.null()), pa.large_list_view(pa.null()))
-}
-
-
-def _can_be_mixed(kind: pa.DataType) -> bool:
-    """Of views, and of lists of nothing but nulls, Arrow cannot take rows."""
-    if kind.id in _UNMIXABLE:
-        return False
-    inner = [kind.field(number).type for number in range(kind.num_fields)]
-    holds_nulls = not pa.types.is_struct(kind) and any(pa.types.is_null(each) for each in inner)
-    return not holds_nulls and all(map(_can_be_mixed, inner))
-
-
-def _metadata(footer: pq.FileMetaData) -> dict[bytes, bytes] | None:
-    return {key: value for key, value in (footer.metadata or {}).items() if key != b"ARROW:schema"} or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +239,3 @@ _footers = _Footers(2_000_000)
 def cached_footer(shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
     """A shard's footer and where its row groups lie, which Arrow is slow to tell."""
     return _footers.get(shard)
-
-
-def schema_text(schema: pa.Schema) -> str:
-    """A line a leaf. Arrow's own rendering is cut short where it is long, which hides differences."""
-    return "\n".join(line for field in schema for line in _leaves(field, ""))
-
-
-def _leaves(field: pa.Field, prefix: str) -> list[str]:
-    name = prefix + field.name
-    if pa.types.is_struct(field.type):
-        return [
-            line for number in range(field.type.num_fields) for line in _leaves(field.type.field(number), f"{name}.")
-        ]
-    return [f"{name}: {field.type}{'' if field.nullable else ' not null'}"]

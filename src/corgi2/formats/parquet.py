@@ -6,6 +6,7 @@ schema, key-value metadata, codecs and dictionary columns.
 
 import base64
 import json
+import operator
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,17 +29,17 @@ from corgi2.formats.footer import (
     RESTORE,
     Part,
     ShardVersion,
-    arrow_schema,
     cached_footer,
     check_overlap,
     parse_footer,
     read_footer,
     row_group_block,
     row_group_spans,
-    schema_text,
 )
+from corgi2.formats.lists import check_missing_lists, missing_lists
 from corgi2.formats.pages import largest_page
 from corgi2.formats.pipe import Pipe, piped
+from corgi2.formats.schema import arrow_schema, fields_of, schema_text, widen, widened
 from corgi2.memory import give_back, release_unused
 from corgi2.shard import NO_RECORD, READING_BYTES, Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 from corgi2.sizes import format_size
@@ -113,6 +114,7 @@ class ParquetFormat:
         if footer.num_rows == 0:
             raise ShardError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)
+        check_missing_lists(file, footer, schema)
         filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
         blocks = tuple(row_group_block(file, footer, schema, group) for group in filled)
         check_overlap(file, blocks)
@@ -258,10 +260,13 @@ class _Reading:
         self._lock = threading.Lock()
 
     def read(self, piece: Piece) -> list[_Run]:
-        with _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened, _clear_errors(piece):
+        with (
+            _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened,
+            _clear_errors(piece, opened.schema),
+        ):
             rows = opened.rows
             _check_count(piece, rows, rows)
-            columns = self._columns_for(piece, opened.reader.schema_arrow)
+            columns = self._columns_for(piece, opened.schema)
             if columns is None:
                 runs = [_Run(0, table.num_rows, _move(table, self._arena)) for table in opened.tables()]
             else:
@@ -398,6 +403,7 @@ class _Opened(NamedTuple):
     """The row groups in a piece of a shard, in memory as they were stored."""
 
     reader: pq.ParquetFile
+    schema: pa.Schema
     groups: list[int]
     rows: int
     step: int
@@ -412,9 +418,10 @@ class _Opened(NamedTuple):
     def tables(self) -> Iterator[pa.Table]:
         """All at once; or, where that may be much more than it seems, in parts."""
         if self.sure >= self.rows:
-            yield _decode(self.reader, self.groups)
+            yield widen(_decode(self.reader, self.groups), self.schema)
         else:
-            yield from map(_table, self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False))
+            for batch in self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False):
+                yield widen(_table(batch), self.schema)
 
 
 @contextmanager
@@ -438,34 +445,36 @@ def _open_piece(piece: Piece, part: memoryview, memory: int) -> Iterator[_Opened
     with _clear_errors(piece):
         _check_int96(data, footer, groups)
         reader = pq.ParquetFile(data, metadata=footer)
-        step = _step(piece, reader.schema_arrow)
+        schema = widened(reader.schema_arrow)
+        step = _step(piece, schema)
         usual = step + 1
-        if not is_flat(reader.schema_arrow):
+        if not is_flat(schema):
             wanted = max(_NESTED_BYTES, memory // _NESTED_PARTS)
             usual = max(1, min(rows, wanted * rows // max(1, piece.footprint)))
         sure = min((_sure_rows(data, footer, group, usual) for group in groups), default=usual)
     try:
-        yield _Opened(reader, groups, rows, step, sure)
+        yield _Opened(reader, schema, groups, rows, step, sure)
     finally:
         reader.close(force=True)
 
 
 @contextmanager
-def _clear_errors(piece: Piece) -> Iterator[None]:
+def _clear_errors(piece: Piece, schema: pa.Schema | None = None) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ShardError(piece.file.name, piece.start, f"the row group is damaged ({error}); {RESTORE}") from error
+        problem = missing_lists(error, schema) or f"the row group is damaged ({error}); {RESTORE}"
+        raise ShardError(piece.file.name, piece.start, problem) from error
 
 
 def _tables(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
     """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
     them; and how many rows these are."""
     found = 0
-    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece):
+    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece, opened.schema):
         rows = opened.rows
         _check_count(piece, rows, rows)
-        flat = is_flat(opened.reader.schema_arrow)
+        flat = is_flat(opened.schema)
         for table in map(_table, opened.batches()) if flat else opened.tables():
             found += table.num_rows
             yield table, rows
@@ -477,19 +486,21 @@ def _sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: 
     stored: a long value in a dictionary, or a long prefix, is stored once, and may be in every row."""
     row_group = footer.row_group(group)
     chunks = [row_group.column(number) for number in range(row_group.num_columns)]
-    repeating = {
-        footer.schema.column(number).path: chunk
+    repeating = [
+        (footer.schema.column(number).path, chunk)
         for number, chunk in enumerate(chunks)
         if chunk.physical_type == "BYTE_ARRAY" and _REPEATING & {*chunk.encodings}
-    }
-    each = {path: max(1.0, chunk.num_values / row_group.num_rows) for path, chunk in repeating.items()}
-    most = {path: chunk.total_uncompressed_size for path, chunk in repeating.items()}
-    if usual * sum(most[path] * each[path] for path in repeating) <= _SURE_BYTES:
+    ]
+    each = [max(1.0, chunk.num_values / row_group.num_rows) for _, chunk in repeating]
+    stored = [chunk.total_uncompressed_size for _, chunk in repeating]
+    if usual * sum(map(operator.mul, stored, each)) <= _SURE_BYTES:
         return usual
-    in_dictionary = [path for path, chunk in repeating.items() if _PREFIXES not in chunk.encodings]
-    most |= _longest(data, footer, group, in_dictionary)
-    widest = sum(most[path] * each[path] for path in repeating)
-    least = 1 if len(in_dictionary) == len(repeating) else _LEAST_ROWS
+    in_dictionary = {path for path, chunk in repeating if _PREFIXES not in chunk.encodings}
+    in_dictionary -= {path for path, chunk in repeating if _PREFIXES in chunk.encodings}
+    longest = _longest(data, footer, group, sorted(in_dictionary))
+    most = [longest.get(path, size) for (path, _), size in zip(repeating, stored, strict=True)]
+    widest = sum(map(operator.mul, most, each))
+    least = 1 if in_dictionary.issuperset(path for path, _ in repeating) else _LEAST_ROWS
     return max(least, min(usual, int(_SURE_BYTES / max(1.0, widest))))
 
 
@@ -502,14 +513,20 @@ def _longest(data: pa.PythonFile, footer: pq.FileMetaData, group: int, paths: li
     if not paths:
         return {}
     reader = pq.ParquetFile(data, metadata=footer, read_dictionary=paths)
-    found = {}
+    found = dict[str, int]()
     for path in paths:
-        (array,) = next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)).columns
-        while array.type.num_fields and not pa.types.is_dictionary(array.type):
-            array = _inner(array)
-        if pa.types.is_dictionary(array.type) and len(array.dictionary):
-            found[path] = pc.max(pc.binary_length(array.dictionary)).as_py() or 0
+        for array in next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)).columns:
+            values = _innermost(array)
+            if pa.types.is_dictionary(values.type) and len(values.dictionary):
+                longest = pc.max(pc.binary_length(values.dictionary)).as_py() or 0
+                found[path] = max(longest, found.get(path, 0))
     return found
+
+
+def _innermost(array: Any) -> Any:
+    while array.type.num_fields and not pa.types.is_dictionary(array.type):
+        array = _inner(array)
+    return array
 
 
 def _inner(array: Any) -> Any:
@@ -591,6 +608,9 @@ def _form(file: ShardFile) -> _Form:
         held = field.metadata or {}
         metadata |= {f"the metadata {_text(name)!r} of field {path!r}": value for name, value in held.items()}
     stored: dict[str, Any] = {"the Parquet schema": str(footer.schema).partition("\n")[2]}
+    for path, field in _fields(footer.schema.to_arrow_schema()):
+        if pa.types.is_dictionary(field.type):
+            stored[f"the type of the indices of {path!r}"] = field.type.index_type
     filled = [footer.row_group(n) for n in range(footer.num_row_groups) if footer.row_group(n).num_rows]
     for column in (filled[0].column(number) for number in range(filled[0].num_columns)) if filled else ():
         stored |= {
@@ -603,8 +623,7 @@ def _form(file: ShardFile) -> _Form:
 
 def _fields(parent: Any, path: str = "") -> Iterator[tuple[str, pa.Field]]:
     """All fields, nested ones behind their own."""
-    count = len(parent) if isinstance(parent, pa.Schema) else parent.num_fields
-    for field in (parent.field(number) for number in range(count)):
+    for field in parent if isinstance(parent, pa.Schema) else fields_of(parent):
         yield path + field.name, field
         yield from _fields(field.type, f"{path}{field.name}.")
 
