@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from corgi2.block import Indices
 from corgi2.formats.framed import Bytes, Where
-from corgi2.sizes import format_size
 
 UNIT, NAME_BYTES = 512, 100
 _ROWS = 1 << 13
@@ -77,7 +76,9 @@ class Archive:
     links: dict[int, bytes]
     """Targets of hard links."""
     stop: int
-    """The offset behind the last complete member."""
+    """The offset behind the last member. Of that one no more than its headers may lie in the data."""
+    reach: int
+    """The same behind extended headers that follow it and whose own member does not lie in the data."""
     ended: bool
     """An end mark lies there."""
 
@@ -87,7 +88,7 @@ class Archive:
 
 
 def read_archive(data: Bytes, where: Where) -> Archive:
-    """The complete members at the front of the data, which starts at a header."""
+    """The members whose headers lie at the front of the data, which starts at a header."""
     headers, stop, ended = _chain(data, where)
     real = np.flatnonzero(~_EXTENDS[headers.kind])
     complete = int(real[-1]) + 1 if len(real) else 0
@@ -108,6 +109,7 @@ def read_archive(data: Bytes, where: Where) -> Archive:
         _stacked(names),
         long_names,
         links,
+        int(_follows(at[-1:] // UNIT, headers.size[real[-1:]])[0]) * UNIT if len(at) else 0,
         stop,
         ended,
     )
@@ -158,7 +160,7 @@ def _cut_columns(names: Bytes) -> Bytes:
 
 
 def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
-    """The headers, from the first on; the offset behind the last member, and whether an end mark lies there."""
+    """The headers, from the first on; where the last one leads, and whether an end mark lies there."""
     grid = _grid(data)
     front, rest = slice(_MAGIC.start, _MAGIC.start + 4), _MAGIC.start + 4  # four bytes compare as one number
     at = np.flatnonzero(grid[:, front].view("<u4") == int.from_bytes(b"usta", "little"))
@@ -187,20 +189,19 @@ def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
 def _cut_short(data: Bytes, headers: Headers, stop: int, where: Where) -> tuple[Headers, int, bool]:
     """The chain leads to the end of the data, or behind it."""
     last = int(headers.at[-1]) if len(headers.at) else 0
-    if stop > where.limit:
+    limit = len(data) if where.last else where.limit
+    if stop > limit:
         raise where.error(
             last,
-            f"member claims {int(headers.size[-1])} bytes, but at most {where.limit - last - UNIT} can follow: "
+            f"member claims {int(headers.size[-1])} bytes, but at most {limit - last - UNIT} can follow: "
             "the shard was cut short, or the header is damaged; restore it from its source",
         )
-    if stop - last > where.most:
-        raise where.too_large(last, format_size(int(headers.size[-1])))
     if where.last and len(data) % UNIT:
         raise where.error(len(data), "the archive ends in the middle of a header: it was cut short; restore it")
     if where.last and not len(data) and where.base == 0:
         raise where.error(0, "the shard is empty (zero bytes); restore it from its source, or remove it")
-    if stop > len(data):
-        return Headers(headers.at[:-1], headers.kind[:-1], headers.size[:-1]), last, False
+    if stop > len(data) and _EXTENDS[headers.kind[-1]]:  # what it says cannot be known yet
+        return headers.of(slice(-1)), stop, False
     return headers, stop, False
 
 
