@@ -2,6 +2,7 @@
 reached: never is more taken. `test_memory.py` measures it; these laws say where the limit lies."""
 
 import io
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,87 @@ def test_a_record_is_read_if_it_fits_and_refused_by_name_if_it_does_not(
                 task()
 
 
+ROOM = 6_000
+"""For one record, in a test that reads a few KB at a time."""
+
+
+def _member(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.type = size, kind
+    return info.tobuf(tarfile.PAX_FORMAT) + b"1" * size + bytes(-size % 512)
+
+
+@st.composite
+def tar_spans(draw: st.DrawFn, number: int) -> bytes:
+    """A sample of some members, often about as large as there is room, and what travels with it."""
+    key = f"{number:03d}" + draw(st.sampled_from(["", "k" * 150]))
+    loose = st.sampled_from([b"", b"", _member("d", 0, tarfile.DIRTYPE), _member("README", 100)])
+    front, rest = draw(loose), draw(st.lists(st.integers(0, 1500), max_size=2))
+    rest_bytes = [_member(f"{key}.{part}", size) for part, size in enumerate(rest)]
+    left = ROOM - len(front) - sum(map(len, rest_bytes)) - len(_member(f"{key}.x", 0))
+    largest = _member(f"{key}.x", draw(st.integers(0, 1500) | st.integers(max(0, left - 1100), max(0, left + 1100))))
+    return front + b"".join(draw(st.permutations([largest, *rest_bytes])))
+
+
+@st.composite
+def line_spans(draw: st.DrawFn, number: int) -> bytes:
+    front = draw(st.sampled_from([b"", b"", b"\n", b"  \r\n\n"]))
+    size = draw(st.integers(0, 1500) | st.integers(ROOM - 20, ROOM + 20))
+    return front + b'"' + b"%d" % number + b"x" * max(0, size - len(front) - 5) + b'"\n'
+
+
+SPANS: list[tuple[Format, Callable[[int], st.SearchStrategy[bytes]], list[bytes]]] = [
+    (TAR, tar_spans, [b"", _member("d", 0, tarfile.DIRTYPE), _member("README", 700)]),
+    (JSONL, line_spans, [b"", b"\n", b"   "]),
+]
+
+
+@pytest.mark.parametrize(("format", "make", "tails"), SPANS, ids=["tar", "jsonl"])
+@settings(max_examples=200)
+@given(data=st.data(), part=st.integers(1, 20))
+def test_a_record_is_refused_exactly_if_it_does_not_fit_and_wherever_it_lies(
+    format: Format, make: Callable[[int], st.SearchStrategy[bytes]], tails: list[bytes], data: st.DataObject, part: int
+) -> None:
+    """With what travels with it, and no less than that is the size which is told; however little is read at a time."""
+    spans = [data.draw(make(number)) for number in range(data.draw(st.integers(1, 5)))]
+    spans[-1] += data.draw(st.sampled_from(tails))
+    shard = MemoryShard(b"".join(spans) + (bytes(data.draw(st.sampled_from([1024, 10_240]))) if format is TAR else b""))
+    taken = [len(span) + (format is JSONL and not span.endswith(b"\n")) for span in spans]
+    large = {sum(map(len, spans[:number])): size for number, size in enumerate(taken) if size > ROOM}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("READ_BYTES", 512 * part), ("_LEAST_PART", 512 * part), ("_PEEK_BYTES", 8192)):
+            patch.setattr(f"corgi2.formats.framed.{name}", value)
+        patch.setattr("corgi2.formats.framed.format_size", lambda size: f"{size:,} bytes")
+        for task in (
+            lambda: sum(table.num_rows for table in format.stream(shard, ROOM)),
+            lambda: sum(block.records for block in format.scan(shard, 1 << 20, ROOM * 4 // 3).blocks),
+        ):
+            if not large:
+                assert task() == len(spans)
+                continue
+            with pytest.raises(TooLargeError) as caught:
+                task()
+            told = re.search(
+                r"a record of (at least )?([\d,]+) bytes, .* does not fit the 6,000 bytes", str(caught.value)
+            )
+            assert told is not None
+            size, true = int(told[2].replace(",", "")), large[caught.value.offset]
+            assert ROOM < size <= true if told[1] else size == true
+
+
+def test_records_that_fit_only_one_at_a_time_are_read() -> None:
+    size = 6 * MEMORY // 10
+    shards = {TAR: tar_of([(f"{n}.x", bytes(size)) for n in range(4)]), JSONL: (b'"' + b"x" * size + b'"\n') * 4}
+    for format, data in shards.items():
+        assert sum(table.num_rows for table in format.stream(MemoryShard(data), MEMORY)) == 4
+
+
+def test_a_record_of_several_members_is_refused_by_the_sum_of_its_headers() -> None:
+    shard = MemoryShard(tar_of([("a.x", bytes(MEMORY // 2)), ("a.y", bytes(MEMORY // 2)), ("a.z", bytes(MEMORY // 2))]))
+    with pytest.raises(TooLargeError, match=r"a record of at least 8,001,536 bytes, .* the 8,000,000 bytes that"):
+        list(TAR.stream(shard, MEMORY))
+
+
 def test_a_member_is_refused_by_its_header_before_it_is_read(tmp_path: Path) -> None:
     """The rest of the file is a hole: whoever reads it takes seconds, and as much memory."""
     info = tarfile.TarInfo("a.x")
@@ -61,7 +143,7 @@ def test_a_member_is_refused_by_its_header_before_it_is_read(tmp_path: Path) -> 
         file.write(info.tobuf(tarfile.GNU_FORMAT))
         file.seek(info.size, io.SEEK_CUR)
         file.write(bytes(1024))
-    with pytest.raises(DamageError, match="a record of 1.1 TB does not fit"):
+    with pytest.raises(DamageError, match="a record of at least 1.1 TB, with what lies around it, does not fit"):
         shuffle(tmp_path / "in", tmp_path / "out", buffer="50MB")
 
 

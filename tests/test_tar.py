@@ -3,6 +3,7 @@
 import io
 import itertools
 import tarfile
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2.errors import ShardError
+from corgi2.formats.framed import Where
+from corgi2.formats.ustar import read_archive
 from corgi2.plan import keep_apart, permutation
 from tests.shards import TAR, MemoryShard, read_shards, records_of, rewritten, samples_of, tar_of, tar_of_infos
 
@@ -286,3 +289,144 @@ def test_a_damaged_extended_header_is_refused() -> None:
 def test_many_long_names_are_one_array() -> None:
     names = [f"{'folder/' * (n % 40)}{n:05d}.{'ä' * (n % 3)}txt" for n in range(500)]
     assert _keys(tar_of([(name, b"") for name in names], tarfile.PAX_FORMAT)) == [name.split(".")[0] for name in names]
+
+
+def _extended(kind: bytes, fields: dict[str, str]) -> bytes:
+    header: bytes = tarfile.TarInfo._create_pax_generic_header(fields, kind, "utf-8")  # type: ignore[attr-defined]
+    return header
+
+
+def _gnu_long(kind: bytes, text: str) -> bytes:
+    header: bytes = tarfile.TarInfo._create_gnu_long_header(text, kind, "utf-8", "strict")  # type: ignore[attr-defined]
+    return header
+
+
+def _plain_member(name: str, kind: bytes, stated: int, body: bytes, format: Any) -> bytes:
+    """A member whose header says so of its size; what lies behind its end in its last unit is not always zero."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, stated, "a.x" if kind in (tarfile.LNKTYPE, tarfile.SYMTYPE) else ""
+    return info.tobuf(format) + body + (b" size=7\n\0path=z" * 40)[: -len(body) % 512]
+
+
+UNITS = [
+    _extended(b"x", {"size": "512"}),
+    _extended(b"x", {"size": "0", "path": "lie.x"}),
+    _extended(b"x", {"size": "99999999999"}),
+    _extended(b"x", {"path": "l" * 600 + ".x", "size": "1024"}),
+    _extended(b"X", {"size": "1"}),
+    _extended(b"g", {"size": "512", "path": "lie.x"}),
+    _gnu_long(b"L", "lie" * 50),
+    _gnu_long(b"K", "lie" * 50),
+    _plain_member("lie.x", tarfile.REGTYPE, 1 << 40, b"", tarfile.GNU_FORMAT),
+    _plain_member("lie.x", tarfile.REGTYPE, 700, b"", tarfile.USTAR_FORMAT),
+    _plain_member("lie.x", tarfile.LNKTYPE, 0, b"", tarfile.USTAR_FORMAT),
+    bytes(512),
+    bytes(1024),
+    b"\1" * 512,
+]
+"""Units that mean something in the chain of headers, and nothing in a body."""
+LYING = st.integers(0, len(UNITS) - 1).map(lambda unit: UNITS[unit])
+SOUND_NAMES = st.sampled_from(
+    ["a.x", "b.x", "d/c.y", "README", "n" * 99, "n" * 120 + ".x", "pp/" * 200 + "q.x", "\u00e4.x"]
+)
+
+
+@st.composite
+def sound_members(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> bytes:
+    """A member in any form that programs write: long names by either way, sizes in the header or before it."""
+    name, kind = draw(SOUND_NAMES), draw(st.sampled_from([b"0", b"0", b"0", b"7", b"\0", b"5", b"2", b"6"]))
+    body = draw(bodies) if kind in b"07\0" else b""
+    if draw(st.booleans()):
+        comment = st.sampled_from(["x size=3", "12 path=y", "c" * 700, "34 GNU.sparse.map=1"])
+        fields = {"comment": draw(comment)} if draw(st.booleans()) else {}
+        if draw(st.booleans()):
+            fields["size"] = str(len(body))
+        if len(name) > 90 or draw(st.booleans()):
+            fields["path"], name = name, "short.z"
+        stated = draw(st.sampled_from([0, 5, 7_000, 1 << 40])) if "size" in fields else len(body)
+        front = _extended(draw(st.sampled_from([b"x", b"X"])), fields) if fields else b""
+        return front + _plain_member(name, kind, stated, body, tarfile.GNU_FORMAT)
+    return _plain_member(name, kind, len(body), body, draw(st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])))
+
+
+def _archives(bodies: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    return st.lists(sound_members(bodies), min_size=1, max_size=5).map(lambda members: b"".join(members) + bytes(1024))
+
+
+def _cut(data: bytes, start: int, stop: int) -> bytes:
+    """A part of an archive, that begins at any of its units."""
+    return data[start % (len(data) // 512 + 1) * 512 :][: stop % (len(data) + 1)]
+
+
+SIMPLE_BODIES = st.binary(max_size=1100) | st.lists(LYING, max_size=4).map(b"".join)
+BODIES = st.recursive(
+    SIMPLE_BODIES,
+    lambda inner: _archives(inner) | st.builds(_cut, _archives(inner), st.integers(0, 99), st.integers(0, 99_999)),
+    max_leaves=6,
+)
+
+
+def _members_of(data: bytes) -> list[tuple[str, bytes, int, int]]:
+    """As the standard library sees them: name, kind, where the body lies and its length."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return [(info.name, info.type, info.offset_data, info.size if info.isreg() else 0) for info in archive]
+
+
+@settings(max_examples=200)
+@given(data=_archives(BODIES))
+def test_whatever_bodies_hold_an_archive_is_split_as_other_readers_split_it(data: bytes) -> None:
+    archive = read_archive(np.frombuffer(data, np.uint8), Where("s", 0, len(data), last=True))
+    rows = zip(archive.kind.tolist(), archive.body.tolist(), archive.size.tolist(), strict=True)
+    found = [
+        (archive.name(n).decode().rstrip("/"), bytes([kind]), body, size) for n, (kind, body, size) in enumerate(rows)
+    ]
+    assert found == _members_of(data)
+    assert archive.ended
+
+
+@settings(max_examples=150)
+@given(bodies=st.lists(BODIES, min_size=1, max_size=4), step=st.integers(1, 9))
+def test_wherever_an_archive_is_cut_for_reading_its_samples_are_the_same(bodies: list[bytes], step: int) -> None:
+    """Extended headers apart from their members, and bodies that look like headers where a part begins."""
+    shard = b"".join(
+        _extended(b"x", {"size": str(len(body)), "path": f"{number}.x"})
+        + _plain_member("z.z", tarfile.REGTYPE, 0, body, tarfile.GNU_FORMAT)
+        for number, body in enumerate(bodies)
+    )
+    shard += bytes(1024)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("READ_BYTES", "_LEAST_PART", "STEP_BYTES"):
+            patch.setattr(f"corgi2.formats.framed.{name}", step * 512)
+        assert [sample["x"] for sample in samples_of(TAR, shard)] == bodies
+        assert sum(table.num_rows for table in TAR.stream(MemoryShard(shard))) == len(bodies)
+
+
+@pytest.mark.parametrize(
+    ("front", "problem"),
+    [
+        (_extended(b"x", {"path": "a.x"}) + _extended(b"x", {"comment": "c"}), "a second extended header"),
+        (_extended(b"x", {"size": "600"}) + _extended(b"x", {"comment": "c"}), "a second extended header"),
+        (_gnu_long(b"L", "a.x") + _gnu_long(b"L", "b.x"), "a second extended header"),
+        (_gnu_long(b"L", "a.x") + _extended(b"x", {"path": "b.x"}), "two names for one member"),
+        (_extended(b"x", {"size": "-1"}), "gives '-1' as a size"),
+        (_extended(b"x", {"size": ""}), "gives '' as a size"),
+        (_extended(b"g", {"size": "600"}), "a global header sets size"),
+    ],
+)
+def test_headers_that_readers_do_not_agree_on_are_refused(front: bytes, problem: str) -> None:
+    for stated in (0, 600) if b" size=" in front else (600,):
+        member = _plain_member("h.x", tarfile.REGTYPE, stated, b"b" * 600, tarfile.GNU_FORMAT)
+        with pytest.raises(ShardError, match=problem):
+            read_shards(TAR, [tar_of([("1.x", b"1")])[:1024] + front + member + bytes(1024)])
+
+
+def test_bodies_full_of_long_extended_headers_take_no_longer_than_others() -> None:
+    """Each claims all that follows: whoever reads them all reads gigabytes."""
+    fake = tarfile.TarInfo("x")
+    fake.type, fake.size = tarfile.XHDTYPE, 3_000_000
+    body = fake.tobuf(tarfile.GNU_FORMAT) * 6000
+    sized = _extended(b"x", {"size": str(len(body))}) + _plain_member("a.x", b"0", 0, body, tarfile.GNU_FORMAT)
+    for data in (tar_of([("a.x", body)]), sized + bytes(1024)):
+        began = time.perf_counter()
+        assert len(records_of(read_shards(TAR, [data]))) == 1
+        assert time.perf_counter() - began < 1

@@ -6,7 +6,8 @@ lies around it. So the spans cover the file's body without a gap, records come o
 are the body of a shard. Nothing is parsed beyond the frames.
 
 Memory: whoever reads a shard from front to back says how much that may take. It holds one part of the shard, or the
-largest record if that is larger; a record that does not fit is refused, by its header where that tells. Bytes are split
+largest record if that is larger, and a little behind it; a record that does not fit is refused, by its headers where
+they tell, wherever it lies. Between two records there may be as much as fits beside the first. Bytes are split
 a few MB at a time, because offsets of the smallest records take many times what the records do.
 """
 
@@ -56,6 +57,8 @@ _TINY_RECORD = 256
 STEP_BYTES, _TINY_STEP_BYTES = 1 << 22, 1 << 20
 """Split at a time; and where records may be tiny, which then take up to 20 times as much meanwhile."""
 _LEAST_PART = 4_000_000
+_PEEK_BYTES = 1 << 16
+"""Read behind the largest record that fits: it is complete once the next one is seen to begin."""
 _SEEN_BYTES = 48
 """A record that has a key takes until the end of its shard, to be compared with all others."""
 _ENDLESS = 1 << 62
@@ -81,9 +84,13 @@ class Where:
         """The place of a part of these bytes."""
         return replace(self, base=self.base + offset, limit=self.limit - offset, last=last and self.last)
 
-    def too_large(self, offset: int, size: str) -> TooLargeError:
-        limit = format_size(self.most)
-        problem = f"a record of {size} does not fit the {limit} that reading may take; give a larger buffer"
+    def too_large(self, offset: int, size: int, about: str = "") -> TooLargeError:
+        texts = format_size(size), format_size(self.most)
+        taken, limit = texts if texts[0] != texts[1] else (f"{size:,} bytes", f"{self.most:,} bytes")
+        problem = (
+            f"a record of {about}{taken}, with what lies around it, does not fit the {limit} that reading may take; "
+            "give a larger buffer"
+        )
         return TooLargeError(self.name, self.base + offset, problem)
 
     def error(self, offset: int, problem: str) -> ShardError:
@@ -323,15 +330,16 @@ class FramedFormat:
         they are cut. A record that a part cuts is carried to the next; the longer it is, the more is read then, so that
         no byte is looked at more than a few times."""
         framing, plain = self.framing, self.codec is None
-        room = min(memory, file.size) if plain else memory
+        room = min(memory + _PEEK_BYTES, file.size) if plain else memory + _PEEK_BYTES
         buffer, have, base, least = reserve(room + len(framing.terminator)), 0, 0, part_bytes(memory)
         while True:
             wanted = min(room - have, max(least, have))
             have += (got := stream.fill(buffer[have : have + wanted]))
             last = got < wanted or (plain and base + have == file.size)
-            where = Where(file.name, base, file.size - base if plain else _ENDLESS, last, most=room)
+            where = Where(file.name, base, file.size - base if plain else _ENDLESS, last, most=memory)
             data, done = np.frombuffer(buffer, np.uint8, have), 0
             for at, frames in _steps(framing, data, where):
+                _check_fits(data[at:], frames.offsets, framing.terminator, where.from_(at, last))
                 yield base + at, np.frombuffer(buffer, np.uint8, offset=at), frames
                 done = at + int(frames.offsets[-1])
             if frames.ended or last:
@@ -340,7 +348,7 @@ class FramedFormat:
                     _check_padding(stream, where, have)
                 return
             if not done and have == room:
-                raise where.too_large(0, f"more than {format_size(room)}")
+                raise where.too_large(0, have, "at least ")
             buffer[: have - done] = buffer[done:have]
             have, base = have - done, base + done
 
@@ -454,6 +462,16 @@ class FramedFormat:
             arena.view(start + size, len(end))[:] = end
             frames.offsets[-1] += len(end)
         return placed
+
+
+def _check_fits(data: Bytes, offsets: Indices, terminator: bytes, where: Where) -> None:
+    """Refuse a record that was read, but only because it happens to lie where little follows it."""
+    if offsets[-1] + len(terminator) <= where.most:
+        return
+    spans = np.diff(offsets)
+    spans[-1:] += len(terminator) if _lacks(data[: offsets[-1]], terminator) else 0
+    for record in np.flatnonzero(spans > where.most)[:1].tolist():
+        raise where.too_large(int(offsets[record]), int(spans[record]))
 
 
 def _lacks(data: Bytes, terminator: bytes) -> bool:

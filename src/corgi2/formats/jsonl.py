@@ -47,6 +47,9 @@ class JsonLines:
             _check_last_line(data, stop, where)
             found.append(_solid(data, np.array([stop]), np.array([len(data)]), where))
             stop, count = len(data), count + 1
+        elif not where.last and not _is_blank(data[stop:]):  # so that the line before it is known to be complete
+            found.append(np.array([stop]))
+            count += 1
         begin = np.concatenate(found)
         has_blank = len(begin) < count
         end = _ends_of(data, begin) if has_blank else np.append(begin[1:], stop)
@@ -99,6 +102,10 @@ def _solid(data: Bytes, starts: Indices, ends: Indices, where: Where) -> Indices
     """Where lines begin that are not blank."""
     blank = _blank_lines(data, starts, ends, where)
     return starts[~blank] if blank.any() else starts
+
+
+def _is_blank(text: Bytes) -> bool:
+    return bool(_BLANK[text[:_INDENT]].all() and _BLANK[text].all())
 
 
 def _ends_of(data: Bytes, begin: Indices) -> Indices:

@@ -58,6 +58,8 @@ class Tar:
         sources = _link_sources(archive)
         end = after[_last_of_record(names, first, sources)]
         frames = Frames.of(archive.start[first], end, archive.stop if whole else None, ended=archive.ended)
+        if not whole:
+            _check_fits(int(frames.offsets[-1]), int(end[-1]) if len(first) else archive.reach, where)
         count = len(frames.offsets) - 1
         if not count:
             return frames
@@ -303,6 +305,12 @@ def _members(archive: Archive, names: _Names, offsets: Indices, where: Where) ->
             "give each sample of a shard a key of its own",
         )
     return Members(records, parts)
+
+
+def _check_fits(start: int, stop: int, where: Where) -> None:
+    """Refuse a record by its headers, as soon as those that are known lead too far. More of it may follow."""
+    if stop - start > where.most:
+        raise where.too_large(start, stop - start, "at least ")
 
 
 def _check_text(archive: Archive, where: Where) -> None:

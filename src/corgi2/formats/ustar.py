@@ -1,8 +1,9 @@
 """The headers of a tar archive as arrays: ustar, GNU and PAX.
 
 Headers are found by their magic at strides of 512 bytes, and kept where the chain of sizes from the first header
-leads to them, so that an archive within an archive is not taken for members. No Python runs a member, except for
-names that do not fit a header. Checksums of all headers are checked.
+leads to them, so that an archive within an archive is not taken for members: whatever bodies hold, it says nothing of
+names, sizes or links. No Python runs a member, except for names and sizes that do not fit a header. Checksums of all
+headers are checked, and what Python's tarfile and GNU tar read in different ways is refused.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ import numpy.typing as npt
 
 from corgi2.block import Indices
 from corgi2.formats.framed import Bytes, Where
-from corgi2.sizes import format_size
 
 UNIT, NAME_BYTES = 512, 100
 _ROWS = 1 << 13
@@ -31,7 +31,7 @@ _NAME, _SHORT_NAME, _SIZE, _SUM, _KIND, _LINK, _MAGIC, _PREFIX = (
     slice(257, 263),
     slice(345, 500),
 )
-_HUGE = 1 << 62
+_HUGE, _HUGE_DIGITS = 1 << 62, 19
 _REFUSED = {
     ord("S"): "a sparse member; pack the archive again without --sparse",
     ord("M"): "a member of a multi-volume archive; join its volumes first",
@@ -58,6 +58,9 @@ class Headers:
     kind: Bytes
     size: Indices
 
+    def of(self, which: Indices | slice) -> "Headers":
+        return Headers(self.at[which], self.kind[which], self.size[which])
+
 
 @dataclass(frozen=True, slots=True)
 class Archive:
@@ -73,7 +76,9 @@ class Archive:
     links: dict[int, bytes]
     """Targets of hard links."""
     stop: int
-    """The offset behind the last complete member."""
+    """The offset behind the last member. Of that one no more than its headers may lie in the data."""
+    reach: int
+    """The same behind extended headers that follow it and whose own member does not lie in the data."""
     ended: bool
     """An end mark lies there."""
 
@@ -83,7 +88,7 @@ class Archive:
 
 
 def read_archive(data: Bytes, where: Where) -> Archive:
-    """The complete members at the front of the data, which starts at a header."""
+    """The members whose headers lie at the front of the data, which starts at a header."""
     headers, stop, ended = _chain(data, where)
     real = np.flatnonzero(~_EXTENDS[headers.kind])
     complete = int(real[-1]) + 1 if len(real) else 0
@@ -104,6 +109,7 @@ def read_archive(data: Bytes, where: Where) -> Archive:
         _stacked(names),
         long_names,
         links,
+        int(_follows(at[-1:] // UNIT, headers.size[real[-1:]])[0]) * UNIT if len(at) else 0,
         stop,
         ended,
     )
@@ -154,47 +160,48 @@ def _cut_columns(names: Bytes) -> Bytes:
 
 
 def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
-    """The headers, from the first on; the offset behind the last member, and whether an end mark lies there."""
+    """The headers, from the first on; where the last one leads, and whether an end mark lies there."""
     grid = _grid(data)
     front, rest = slice(_MAGIC.start, _MAGIC.start + 4), _MAGIC.start + 4  # four bytes compare as one number
     at = np.flatnonzero(grid[:, front].view("<u4") == int.from_bytes(b"usta", "little"))
     at = at[grid[at, rest] == ord("r")]
     kind = grid[at, _KIND]
-    size = np.where(_WITHOUT_BODY[kind], 0, _numbers(_field(grid, _SIZE, at)))
-    size = _pax_sizes(data, Headers(at * UNIT, kind, size))
-    follows = at + 1 + (size + UNIT - 1) // UNIT
-    taken = _follow(at, follows)
-    headers = Headers(at[taken] * UNIT, kind[taken], size[taken])
-    for start in range(0, 0 if where.known else len(taken), _ROWS):
-        part = slice(start, start + _ROWS)
-        _check_headers(grid[at[taken[part]]], Headers(headers.at[part], headers.kind[part], headers.size[part]), where)
-    stop = int(follows[taken[-1]]) if len(taken) else 0
+    kind[kind == ord("X")] = ord("x")  # as Solaris had it first
+    found = Headers(at * UNIT, kind, np.where(_WITHOUT_BODY[kind], 0, _numbers(_field(grid, _SIZE, at))))
+    taken = _follow(at, _follows(at, found.size))
+    headers = found.of(taken)
+    if _with_field(b" size=", data, headers):
+        headers = _follow_resized(data, found)
+    for start in range(0, 0 if where.known else len(headers.at), _ROWS):
+        part = headers.of(slice(start, start + _ROWS))
+        _check_headers(grid[part.at // UNIT], part, where)
+    stop = int(_follows(headers.at[-1:] // UNIT, headers.size[-1:])[0]) if len(headers.at) else 0
     if stop >= len(grid):
         return _cut_short(data, headers, stop * UNIT, where)
     if not grid[stop].any():
         return headers, stop * UNIT, True
     if stop == 0 and where.base == 0:
         raise where.error(0, "not a tar archive (no ustar header); is the file's name right, is it compressed?")
+    _check_extended(data, headers, where)  # what is refused there may be why
     raise where.error(stop * UNIT, f"no member header where one must be: the archive is damaged; {REPACK}")
 
 
 def _cut_short(data: Bytes, headers: Headers, stop: int, where: Where) -> tuple[Headers, int, bool]:
     """The chain leads to the end of the data, or behind it."""
     last = int(headers.at[-1]) if len(headers.at) else 0
-    if stop > where.limit:
+    limit = len(data) if where.last else where.limit
+    if stop > limit:
         raise where.error(
             last,
-            f"member claims {int(headers.size[-1])} bytes, but at most {where.limit - last - UNIT} can follow: "
+            f"member claims {int(headers.size[-1])} bytes, but at most {limit - last - UNIT} can follow: "
             "the shard was cut short, or the header is damaged; restore it from its source",
         )
-    if stop - last > where.most:
-        raise where.too_large(last, format_size(int(headers.size[-1])))
     if where.last and len(data) % UNIT:
         raise where.error(len(data), "the archive ends in the middle of a header: it was cut short; restore it")
     if where.last and not len(data) and where.base == 0:
         raise where.error(0, "the shard is empty (zero bytes); restore it from its source, or remove it")
-    if stop > len(data):
-        return Headers(headers.at[:-1], headers.kind[:-1], headers.size[:-1]), last, False
+    if stop > len(data) and _EXTENDS[headers.kind[-1]]:  # what it says cannot be known yet
+        return headers.of(slice(-1)), stop, False
     return headers, stop, False
 
 
@@ -204,18 +211,53 @@ def _follow(at: Indices, follows: Indices) -> Indices:
         return np.empty(0, np.int64)
     if (follows[:-1] == at[1:]).all():
         return np.arange(len(at))
+    place = _places(at, follows)
+    breaks = np.flatnonzero(place != np.arange(1, len(at) + 1))
+    runs, current = [], 0
+    while current < len(at):
+        runs.append(_run(current, breaks, len(at)))
+        current = int(place[runs[-1][-1]])
+    return np.concatenate(runs)
+
+
+def _follow_resized(data: Bytes, found: Headers) -> Headers:
+    """The same where a size in an extended header replaces that of the member behind it. Whether such a header counts
+    is known when the chain comes to it: those that may hold a size are breaks, too."""
+    at, size = found.at // UNIT, found.size.copy()
+    place = _places(at, _follows(at, size))
+    breaks = np.union1d(np.flatnonzero(place != np.arange(1, len(at) + 1)), _may_resize(data, found))
+    runs, current = [], 0
+    while current < len(at):
+        runs.append(_run(current, breaks, len(at)))
+        current, value = int(place[runs[-1][-1]]), _pax_size(data, found, int(runs[-1][-1]))
+        while value is not None and current < len(at):
+            runs.append(np.array([current]))
+            if not _EXTENDS[found.kind[current]]:
+                size[current] = 0 if _WITHOUT_BODY[found.kind[current]] else value
+                place[current] = _places(at, _follows(at[current : current + 1], size[current : current + 1]))[0]
+                value = None
+            current = int(place[current])
+    return Headers(found.at, found.kind, size).of(np.concatenate(runs))
+
+
+def _follows(at: Indices, size: Indices) -> Indices:
+    """The unit behind a member whose header lies in this one."""
+    return at + 1 + (size + UNIT - 1) // UNIT
+
+
+def _places(at: Indices, follows: Indices) -> Indices:
+    """Which candidate lies at each of some units; one more than there are where none does."""
     place = np.searchsorted(at, follows)
     known = place < len(at)
     known[known] = at[place[known]] == follows[known]
     place[~known] = len(at)
-    breaks = np.flatnonzero(place != np.arange(1, len(at) + 1))
-    runs, current = [], 0
-    while current < len(at):
-        nearest = int(np.searchsorted(breaks, current))
-        stop = int(breaks[nearest]) if nearest < len(breaks) else len(at) - 1
-        runs.append(np.arange(current, stop + 1))
-        current = int(place[stop])
-    return np.concatenate(runs)
+    return place
+
+
+def _run(current: int, breaks: Indices, count: int) -> Indices:
+    """The candidates from one to the next break."""
+    nearest = int(np.searchsorted(breaks, current))
+    return np.arange(current, int(breaks[nearest]) + 1 if nearest < len(breaks) else count)
 
 
 def _numbers(fields: Bytes) -> Indices:
@@ -253,41 +295,51 @@ def _check_headers(rows: Bytes, headers: Headers, where: Where) -> None:
         raise where.error(int(headers.at[row]), _REFUSED[int(headers.kind[row])])
 
 
-def _pax_sizes(data: Bytes, headers: Headers) -> Indices:
-    """A size in an extended header replaces that of the member that follows."""
-    size = headers.size
-    for header in _with_field(b" size=", data, headers):
-        value = _pax(data, headers, header)[0].get(b"size", b"")
-        target = header + 1
-        while target < len(size) and _EXTENDS[headers.kind[target]]:
-            target += 1
-        if value.isdigit() and len(value) < 20 and target < len(size) and not _WITHOUT_BODY[headers.kind[target]]:
-            size = size.copy()
-            size[target] = min(int(value), _HUGE)
-    return size
+def _pax_size(data: Bytes, headers: Headers, header: int) -> int | None:
+    """The size that an extended header gives to the member behind it, if it does."""
+    value = _pax(data, headers, header)[0].get(b"size", b"") if headers.kind[header] == ord("x") else b""
+    if not value.isdigit():
+        return None
+    return int(value) if len(value) < _HUGE_DIGITS else _HUGE
 
 
 def _with_field(word: bytes, data: Bytes, headers: Headers) -> list[int]:
-    """Which extended headers hold a word: one search over all bodies of the usual length, then the long ones."""
+    """Which extended headers on the chain hold a word."""
     extended = np.flatnonzero(headers.kind == ord("x"))
     if not len(extended):
         return []
+    short, long = _by_size(data, headers, extended)
+    found = _short_with(word, data, headers, short)
+    return sorted(found + [header for header in long.tolist() if word in _body(data, headers, header)])
+
+
+def _may_resize(data: Bytes, headers: Headers) -> Indices:
+    """Which extended headers, on the chain or not, may hold a size. Long ones are not looked at: they may overlap."""
+    short, long = _by_size(data, headers, np.flatnonzero(headers.kind == ord("x")))
+    return np.append(long, np.array(_short_with(b" size=", data, headers, short), np.int64))
+
+
+def _by_size(data: Bytes, headers: Headers, extended: Indices) -> tuple[Indices, Indices]:
+    """Extended headers that are complete: those of the usual length, and longer ones."""
     at, size = headers.at[extended] + UNIT, headers.size[extended]
-    short = np.flatnonzero((size <= UNIT) & (at + UNIT <= len(data)))
-    text = _grid(data)[at[short] // UNIT].tobytes()
+    is_short = size <= UNIT
+    return extended[is_short & (at + UNIT <= len(data))], extended[~is_short & (size <= len(data) - at)]
+
+
+def _short_with(word: bytes, data: Bytes, headers: Headers, short: Indices) -> list[int]:
+    """Which of some short extended headers hold a word, by one search over all of them. What lies behind their text in
+    their last unit may hold it by chance; whoever asks for the field finds out."""
+    text = _grid(data)[headers.at[short] // UNIT + 1].tobytes()
     found, position = [], text.find(word)
     while position >= 0:
-        found.append(int(extended[short[position // UNIT]]))
+        found.append(int(short[position // UNIT]))
         position = text.find(word, (position // UNIT + 1) * UNIT)
-    for long in np.flatnonzero((size > UNIT) & (at + size <= len(data))).tolist():
-        if word in data[at[long] : at[long] + size[long]].tobytes():
-            found.append(int(extended[long]))
-    return sorted(found)
+    return found
 
 
 def _checked_pax(data: Bytes, headers: Headers, header: int, where: Where) -> dict[bytes, bytes]:
     fields, read = _pax(data, headers, header)
-    if read < int(headers.size[header]):
+    if _body(data, headers, header)[read:].strip(b"\0"):  # a few writers fill the unit up, and count that
         raise where.error(int(headers.at[header]) + UNIT + read, f"an extended header is damaged; {REPACK}")
     return fields
 
@@ -299,7 +351,7 @@ def _pax(data: Bytes, headers: Headers, header: int) -> tuple[dict[bytes, bytes]
         digits, space, _ = text[at : at + 20].partition(b" ")
         length = int(digits) if digits.isdigit() else 0
         key, equals, value = text[at + len(digits) + 1 : at + length].partition(b"=")
-        if not space or not equals or not value.endswith(b"\n"):
+        if not space or not equals or not value.endswith(b"\n") or at + length > len(text):
             break
         fields[key] = value[:-1]
         at += length
@@ -318,24 +370,48 @@ def _extended_names(
     names, links = _prefixed(data, headers, real), _link_fields(data, headers, real)
     if len(real) == len(headers.kind):
         return names, links
-    for header in np.flatnonzero(np.isin(headers.kind, list(b"LK"))).tolist():
-        member = int(np.searchsorted(real, header))
-        text = _body(data, headers, header).partition(b"\0")[0]
-        if headers.kind[header] == ord("L"):
-            names[member] = text
-        elif member in links:
-            links[member] = text
+    gnu = _gnu_names(data, headers, real)
+    pax = _pax_names(data, headers, real, where)
+    for long, texts in zip(gnu, pax, strict=True):
+        for member in long.keys() & texts.keys():
+            if long[member] != texts[member] and member < len(real) and not where.known:
+                raise where.error(
+                    int(headers.at[real[member]]),
+                    f"two names for one member, of which programs read the one or the other; {REPACK}",
+                )
+    names |= {member: name for member, name in (gnu[0] | pax[0]).items() if member < len(real)}
+    return names, links | {member: link for member, link in (gnu[1] | pax[1]).items() if member in links}
+
+
+def _gnu_names(data: Bytes, headers: Headers, real: Indices) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """Names, and targets of links, of the members behind GNU's headers of either kind."""
+    texts: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
+    for place, kind in enumerate(b"LK"):
+        for header in np.flatnonzero(headers.kind == kind).tolist():
+            texts[place][int(np.searchsorted(real, header))] = _body(data, headers, header).partition(b"\0")[0]
+    return texts
+
+
+def _pax_names(data: Bytes, headers: Headers, real: Indices, where: Where) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """The same, of PAX."""
+    texts: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
     for header in _with_field(b"path=", data, headers):  # in linkpath, too
         member, fields = int(np.searchsorted(real, header)), _checked_pax(data, headers, header, where)
-        if b"path" in fields:
-            names[member] = fields[b"path"]
-        if b"linkpath" in fields and member in links:
-            links[member] = fields[b"linkpath"]
-    return {member: name for member, name in names.items() if member < len(real)}, links
+        for place, key in enumerate((b"path", b"linkpath")):
+            if key in fields:
+                texts[place][member] = fields[key]
+    return texts
 
 
 def _check_extended(data: Bytes, headers: Headers, where: Where) -> None:
-    """Refuse what an extended header may say and a member that moves cannot keep."""
+    """Refuse what an extended header may say and a member that moves cannot keep, or that readers do not agree on."""
+    if not _EXTENDS[headers.kind].any():
+        return
+    _check_single(headers, where)
+    for header in _with_field(b" size=", data, headers):
+        if not (size := _checked_pax(data, headers, header, where).get(b"size", b"0")).isdigit():
+            text = size[:20].decode(errors="replace")
+            raise where.error(int(headers.at[header]), f"an extended header gives {text!r} as a size; {REPACK}")
     for header in _with_field(b" GNU.sparse.", data, headers):
         if any(key.startswith(b"GNU.sparse.") for key in _checked_pax(data, headers, header, where)):
             raise where.error(int(headers.at[header]), _REFUSED[ord("S")])
@@ -345,6 +421,19 @@ def _check_extended(data: Bytes, headers: Headers, where: Where) -> None:
                 int(headers.at[header]),
                 f"a global header sets {b', '.join(sorted(foreign)).decode(errors='replace')} for all members behind, "
                 f"which would be lost when they move; {REPACK}",
+            )
+
+
+def _check_single(headers: Headers, where: Where) -> None:
+    """Of two headers that say the same of one member, Python's tarfile believes the first, and GNU tar the second."""
+    real = np.flatnonzero(~_EXTENDS[headers.kind])
+    for kind in b"xLK":
+        extended = np.flatnonzero(headers.kind == kind)
+        member = np.searchsorted(real, extended)
+        for twice in extended[1:][member[1:] == member[:-1]].tolist():
+            raise where.error(
+                int(headers.at[twice]),
+                f"a second extended header for one member, of which programs read the one or the other; {REPACK}",
             )
 
 
