@@ -15,6 +15,7 @@ A group with a marker is done for ever. Whatever lacks one is made again, to the
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -194,6 +195,11 @@ class Journal:
 
     def marker_path(self, number: int, group: int) -> str:
         return f"{self.pass_folder(number)}/groups/{group:06d}"
+
+    def maker_of(self, path: str) -> tuple[int, int] | None:
+        """The pass and the group that wrote a shard between two passes."""
+        match = re.fullmatch(rf"{re.escape(self.folder)}/pass-(\d+)/(\d+)-\d+\.[^/]*", path)
+        return (int(match[1]), int(match[2])) if match else None
 
     def between(self, passes: int) -> list[str]:
         """Blocks that lie between the passes."""

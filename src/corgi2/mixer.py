@@ -230,7 +230,7 @@ class Mixing:
                 mixer.threads.readers.submit(release_unused)
                 return group, blocks, hashing
             except ShardError as error:
-                if not mixer.recipe.settings.skip_bad:
+                if not mixer.recipe.settings.skip_bad or stage.number > 1:  # what lies between passes is all of ours
                     raise
                 self.skipped.append(str(error))
                 blocks = blocks[[piece.file.name != error.shard for piece in pieces]]

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ import numpy as np
 from corgi2.block import Arena
 from corgi2.budget import check_usable
 from corgi2.digest import Digest
-from corgi2.errors import SourceError
+from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.job import Job, commit_plan
 from corgi2.journal import CONSUMED, Done, Journal, Marker, PassSum
@@ -40,6 +40,8 @@ from corgi2.stores import Options, Requests, StoredShard
 from corgi2.work import Made, Work
 
 _log = logging.getLogger("corgi2")
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,8 @@ class _Run:
 
     def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
         markers = _Pass(Work(self.job.recipe, self.job.target, stage), requests=self.requests)
-        found = markers.run(self.workers, self.engine, arena)
+        with _naming_ways_back(self.job):
+            found = markers.run(self.workers, self.engine, arena)
         self.groups += len(stage.groups)
         self.made += len(markers.made)
         self.skipped += [line for marker in found for line in marker.skipped]
@@ -272,8 +275,18 @@ class _Run:
                 f"{self.skipped[0]}); nothing was left to shuffle"
             )
         sums = _sum(marker.input for marker in found), _sum(marker.output for marker in found)
+        self._check_passed_on(stage.number, sums[0])
         self.sums.append(PassSum(len(found), *sums))
         return found
+
+    def _check_passed_on(self, number: int, taken: Digest) -> None:
+        """A pass has read all that the pass before wrote, and nothing else."""
+        if not self.sums or self.job.recipe.settings.with_replacement or taken == self.sums[-1].output:
+            return
+        raise SourceError(
+            f"{self.job.target.url}: pass {number} read {taken}, but the pass before wrote {self.sums[-1].output}; the "
+            "target is not finished. Shards were replaced between the passes, or please report this"
+        )
 
 
 class Engine(Protocol):
@@ -391,6 +404,32 @@ class _Consumed:
             self._users[number] -= 1
             if not self._users[number]:
                 yield self._stage.source.entries[number].path
+
+
+@contextmanager
+def _naming_ways_back(job: Job) -> Iterator[None]:
+    """Errors about shards that lie between two passes say how these are made again."""
+    try:
+        yield
+    except ShardError as error:
+        maker = job.journal.maker_of(error.shard.removeprefix(f"{job.target.url}/"))
+        if maker is not None and not isinstance(error, TooLargeError):
+            error.hint = _way_back(job, *maker)
+        raise
+
+
+def _way_back(job: Job, number: int, group: int) -> str:
+    """To a shard that a group wrote for the next pass. What later passes read was deleted as it was consumed."""
+    in_place, marker = job.recipe.settings.in_place, job.journal.marker_path(number, group)
+    if number == 1 and not in_place:
+        return f"delete {marker} there, and give the same command again: its group is made anew, the others stay"
+    if not in_place:
+        return "give the same command with --restart, which discards what was written and begins anew"
+    if number == 1:
+        made_of = [job.index.entries[block].path for block in job.first.groups[group].tolist()]
+        names = ", ".join(made_of[:_SHOWN]) + (f" and {len(made_of) - _SHOWN} more" if len(made_of) > _SHOWN else "")
+        return f"restore what it was made of from a backup ({names}), delete {marker}, and give the same command again"
+    return "what it was made of was consumed: restore it, or the whole folder, from a backup"
 
 
 def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:

@@ -69,6 +69,8 @@ def naming_ways_out(settings: Settings) -> Iterator[None]:
     try:
         yield
     except (ShardError, DamageError) as error:
+        if error.hint is not None:  # by whoever knows better: it lies between two passes
+            raise
         errors = error.errors if isinstance(error, DamageError) else (error,)
         if settings.in_place:
             if not any(isinstance(each, TooLargeError) or each.problem == NO_RECORD for each in errors):
