@@ -258,7 +258,7 @@ def test_what_is_damaged_between_two_passes_stops_the_shuffle_and_the_way_out_is
         shutil.copytree(root / "in", root / ("out" if in_place else "copy"))
         places = (root / "out",) if in_place else (root / "in", root / "out")
         options: dict[str, Any] = {"buffer_blocks": 3, "passes": passes, "in_place": in_place, "skip_bad": skip_bad}
-        groups = len(plan_shuffle(*places, *[None] * in_place, Settings(**options)).first.groups)
+        groups = len(plan_shuffle(places[0], None if in_place else places[-1], Settings(**options)).first.groups)
         with pytest.MonkeyPatch.context() as patch:
             _until_marker(patch, (passes - 1) * groups + done)
             with pytest.raises(ValueError, match="stopped"):
@@ -270,7 +270,8 @@ def test_what_is_damaged_between_two_passes_stops_the_shuffle_and_the_way_out_is
         assert caught.value.shard == str(between[-1])
         assert "--skip-bad" not in str(caught.value)
         assert not list((root / "out").glob(".corgi2/c*/done"))
-        report = shuffle(*places, **options, **_follow(caught.value.hint or "", root / "out", root / "in"))
+        options |= _follow(caught.value.hint or "", root / "out", root / "in")
+        report = shuffle(*places, **options)
         assert (report.records, report.skipped) == (180, ())
         assert verify(root / "in", root / "out").same
         assert verify(root / "out").same

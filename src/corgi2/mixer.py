@@ -25,7 +25,7 @@ from corgi2.memory import release_unused
 from corgi2.plan import MIXTURES, draws, keep_apart, permutation
 from corgi2.process import processors
 from corgi2.recipe import Recipe
-from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
+from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing, end
 from corgi2.sizes import format_size
 from corgi2.stage import Stage
 from corgi2.stores import Store, upload_bytes
@@ -313,7 +313,7 @@ class Mixing:
             raise
         finally:
             try:
-                writing.close()
+                end(writing)
                 mixer.threads.gathered()  # of what a failed upload leaves behind, before the memory is used again
             finally:
                 release()

@@ -12,9 +12,9 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -295,7 +295,7 @@ class Engine(Protocol):
     def running(self) -> AbstractContextManager[None]:
         """While groups are made."""
 
-    def make(self, work: Work, groups: Sequence[int]) -> Iterator[Made]:
+    def make(self, work: Work, groups: Sequence[int]) -> Generator[Made, None, None]:
         """What became of each group, in any order; each has written its marker."""
 
 
@@ -352,13 +352,14 @@ class _Pass:
     def _there(
         self, todo: Sequence[int], engine: Engine, consumed: "_Consumed", bar: Bar, sizes: Mapping[int, int]
     ) -> None:
-        for made in engine.make(self.work, todo):
-            if made.marker is not None:
-                self.made[made.group] = made.marker
-            self.requests.add(made.requests)
-            consumed.by(made.group)
-            bar.advance(sizes[made.group])
-            bar.step()
+        with closing(engine.make(self.work, todo)) as results:  # which cancels the rest, and not when it is collected
+            for made in results:
+                if made.marker is not None:
+                    self.made[made.group] = made.marker
+                self.requests.add(made.requests)
+                consumed.by(made.group)
+                bar.advance(sizes[made.group])
+                bar.step()
 
     def _marker(self, group: int) -> Marker:
         marker = self.work.marker(group)
