@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "stores",
     },
     "mixer": {
+        "formats",
         "budget",
         "sizes",
         "block",

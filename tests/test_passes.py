@@ -156,7 +156,7 @@ def test_with_replacement_draws_records_of_the_source_and_as_many(suffix: str, p
             assert all(one != other for one, other in itertools.pairwise(names))
 
 
-def _underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
+def underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block takes four times what is planned for it."""
     real = forecast
 
@@ -183,7 +183,7 @@ def test_what_lies_between_two_passes_is_mixed_again_even_where_it_did_not_fit_t
     buffer = int(footprints.max() * 1.3)
     options: dict[str, Any] = {"in_place": in_place, "passes": 2, "buffer": buffer, "buffer_blocks": 3}
     places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
-    _underestimated(monkeypatch)
+    underestimated(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr("corgi2.offline.next_stage", lambda *_: (_ for _ in ()).throw(ValueError("stopped")))
         with pytest.raises(ValueError, match="stopped"):
@@ -206,7 +206,7 @@ def test_a_block_that_takes_a_little_more_than_the_buffer_is_read_in_every_pass(
     index = index_source(find_source(tmp_path / "in"))
     options: dict[str, Any] = {"passes": 2, "buffer": int(index.column("footprint").max() * 0.96), "buffer_blocks": 1}
     places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
-    _underestimated(monkeypatch)
+    underestimated(monkeypatch)
     shuffle(*places, in_place=in_place, **options)
     assert verify(tmp_path / "in", tmp_path / "out").same
 

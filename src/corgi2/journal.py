@@ -98,6 +98,8 @@ class Done:
     passes: tuple[PassSum, ...]
     skipped: tuple[str, ...]
     """The damage in shards that were left out while it ran."""
+    buffer_bytes: int
+    """Of the run that finished it: the plan's, or more."""
 
     def encode(self) -> bytes:
         return seal(json.dumps(asdict(self), indent=1).encode())
@@ -110,7 +112,7 @@ class Done:
             sums = [
                 PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
             ]
-            return Done(tuple(sums), tuple(fields["skipped"]))
+            return Done(tuple(sums), tuple(fields["skipped"]), int(fields["buffer_bytes"]))
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: is damaged ({error}); {way_out}") from error
 

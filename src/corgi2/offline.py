@@ -127,7 +127,7 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
         index = run.complete()
         if index is None:
             if engine == "local":
-                check_usable(job.promised_bytes, job.recipe.buffer_bytes, job.target.url)
+                check_usable(job.promised_bytes, job.room_bytes, job.target.url)
             index = run.make()
     stores = {id(store): store for store in (job.first.source.store, job.target)}.values()
     counts = [run.requests, *(store.requests for store in stores)]
@@ -143,7 +143,7 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
         writes=sum(count.writes for count in counts),
         deletes=sum(count.deletes for count in counts),
         seconds=time.monotonic() - started,
-        buffer_bytes=job.recipe.buffer_bytes,
+        buffer_bytes=job.room_bytes,
         resumed_groups=run.groups - run.made,
         skipped=(*job.recipe.skipped, *run.skipped),
     )
@@ -230,7 +230,7 @@ class _Run:
             if other:
                 _log.warning("%s: another run is at work there (%s); both may go on", job.target.url, other)
             stage = job.first
-            arena = Work(job.recipe, job.target, stage).arena() if self.engine is None else None
+            arena = Work(job.recipe, job.target, stage, job.room_bytes).arena() if self.engine is None else None
             while True:
                 markers = self._pass(stage, arena)
                 if stage.is_last:
@@ -238,7 +238,7 @@ class _Run:
                 stage = next_stage(stage, markers, job.recipe, job.target)
             index = _finish(job, stage, markers)
         # After the lock is gone: with this, everything is done.
-        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped)))
+        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes))
         job.target.sweep()
         return index
 
@@ -262,7 +262,7 @@ class _Run:
             )
 
     def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
-        markers = _Pass(Work(self.job.recipe, self.job.target, stage), requests=self.requests)
+        markers = _Pass(Work(self.job.recipe, self.job.target, stage, self.job.room_bytes), requests=self.requests)
         with _naming_ways_back(self.job):
             found = markers.run(self.workers, self.engine, arena)
         self.groups += len(stage.groups)

@@ -59,7 +59,7 @@ class RayEngine:
 
     def make(self, work: Work, groups: Sequence[int]) -> Generator[Made, None, None]:
         """What became of each group, as they are finished."""
-        need = promised_a_task(work.recipe.buffer_bytes)
+        need = promised_a_task(work.room_bytes)
         _check_memory(need)
         task = ray.remote(_make).options(
             num_cpus=1, memory=need, max_retries=RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"

@@ -43,6 +43,13 @@ class Work:
     recipe: Recipe
     target: Store
     stage: Stage
+    given_bytes: int = 0
+    """The buffer that the run was given, where that is more than the plan's."""
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory for a block that cannot be halved."""
+        return max(self.recipe.buffer_bytes, self.given_bytes)
 
     @property
     def journal(self) -> Journal:
@@ -70,7 +77,7 @@ class Work:
             raise SourceError(f"{name}: was replaced by another plan; {_TWO_PLANS}")
 
     def arena(self) -> Arena:
-        return Arena(arena_bytes(self.recipe.buffer_bytes))
+        return Arena(arena_bytes(self.room_bytes))
 
     def threads(self, workers: int) -> Threads:
         """As many as were asked for, or as there is room for."""
@@ -84,7 +91,7 @@ class Work:
         return Threads(found.readers, found.writers)
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
-        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)
+        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance, self.room_bytes)
 
     def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
         """None where another run has made the group meanwhile."""
