@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "index": {"arrays", "block", "budget", "errors", "formats", "progress", "seal", "shard", "source", "stores"},
     "memory": set(),
     "recipe": {"errors", "seal"},
-    "forecast": {"arrays", "block", "errors", "index", "memory", "plan", "source"},
+    "forecast": {"arrays", "block", "errors", "index", "memory", "plan", "shard", "source"},
     "journal": {"digest", "errors", "process", "seal", "shard", "source", "stores"},
     "stage": {"block", "budget", "errors", "index", "journal", "plan", "recipe", "shard", "sizes", "source", "stores"},
     "outline": {"arrays", "errors", "forecast", "index", "recipe", "shard", "sizes", "source"},
@@ -55,6 +55,7 @@ MAY_IMPORT = {
         "stores",
     },
     "mixer": {
+        "formats",
         "budget",
         "sizes",
         "block",

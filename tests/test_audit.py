@@ -151,7 +151,7 @@ def test_damage_to_any_file_of_ours_is_found_and_named(way: str, tmp_path: Path)
             sound[: len(sound) // 2],
             b"",
             b"corgi2 1 0\n{}",
-            sound.replace(b"corgi2 2 ", b"corgi2 3 "),
+            sound.replace(b"corgi2 3 ", b"corgi2 2 "),
         ]
         places = {0, 7, 9, 30, len(sound) // 2, len(sound) - 1}
         damages += [_bit_flipped(sound, at) for at in sorted(places)]

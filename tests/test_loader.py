@@ -1,5 +1,6 @@
 """The online half: every example once an epoch, in an order that lasts, from any place on, whoever reads."""
 
+import itertools
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -381,7 +383,101 @@ def test_leaving_a_loop_early_ends_its_threads(tmp_path: Path) -> None:
     before = threading.active_count()
     for _ in Loader(tmp_path / "in", buffer_blocks=2):
         break
+    deadline = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("used", [0, 1, 30, 100])
+def test_closing_an_iteration_waits_for_its_threads(used: int, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [5] * 20)
+    before = threading.active_count()
+    items = iter(Loader(tmp_path / "in", buffer_blocks=2))
+    assert len(list(itertools.islice(items, used))) == used
+    items.close()
+    assert threading.active_count() <= before
+    assert list(items) == []
+
+
+_COLLECTED = """
+import gc, sys, threading
+from corgi2 import Loader, buffers
+from corgi2.stores.local import LocalStore
+from concurrent.futures import thread as pools
+
+folder, where = sys.argv[1:]
+gc.disable()
+lock, reading, go, done = threading.Lock(), threading.Event(), threading.Event(), threading.Event()
+armed = []
+
+def collect():
+    if armed and armed.pop():
+        reading.set()
+        go.wait()
+        gc.collect()
+        done.set()
+
+def collecting(real, name):
+    def call(*arguments, **options):
+        if threading.current_thread().name.startswith(name):
+            collect()
+        return real(*arguments, **options)
+    return call
+
+def locked(real):
+    def call(*arguments):
+        if armed:
+            reading.set()
+            go.wait()
+        with lock:
+            real(*arguments)
+    return call
+
+if where == "a reader":
+    LocalStore.readinto = collecting(LocalStore.readinto, "corgi2-read")
+elif where == "the one ahead":
+    buffers._filled = collecting(buffers._filled, "corgi2-ahead")
+elif where == "a pool's own lock":
+    pools._WorkItem.__init__ = collecting(pools._WorkItem.__init__, "corgi2-ahead")
+else:
+    LocalStore.readinto = locked(LocalStore.readinto)
+items = iter(Loader(folder, buffer_blocks=2, batch_size=1))
+next(items)
+armed.append(True)
+next(items)  # from here on the next buffer is read
+assert reading.wait(20)
+if where == "under a lock, dropped":
+    with lock:
+        go.set()
+        del items
+else:
+    items = [items]
+    items.append(items)
+    with lock:
+        del items
+        go.set()
+        gc.collect() if where == "under a lock, collected" else None
+assert where.startswith("under a lock") or done.wait(20)
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join(20)
+        assert not thread.is_alive()
+print("well", len(list(Loader(folder, buffer_blocks=2))))
+"""
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".parquet"])
+@pytest.mark.parametrize(
+    "where",
+    ["a reader", "the one ahead", "a pool's own lock", "under a lock, dropped", "under a lock, collected"],
+)
+def test_an_iteration_may_be_collected_wherever_whatever_is_held(where: str, suffix: str, tmp_path: Path) -> None:
+    """In its own threads, under their locks, under one that they need: nobody waits there."""
+    write_source(tmp_path / "in", suffix, [5] * 20)
+    command = [sys.executable, "-c", _COLLECTED, str(tmp_path / "in"), where]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("well 100\n", "", 0)
 
 
 @pytest.mark.parametrize(
@@ -408,7 +504,7 @@ def test_after_resuming_only_the_current_buffer_is_read_before_the_first_batch(t
     for _ in range(13):
         next(items)
     state = loader.state_dict()
-    items.close()  # type: ignore[attr-defined]
+    items.close()
     again = Loader(tmp_path / "in", buffer_blocks=3, batch_size=10)
     again.load_state_dict(state)
     before = again.catalog.source.store.requests.reads

@@ -2,9 +2,12 @@
 
 import hashlib
 import itertools
+import os
 import re
+import shutil
 import tarfile
 from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +20,15 @@ from hypothesis import strategies as st
 
 from corgi2 import outline
 from corgi2.block import Arena
+from corgi2.errors import ShardError, SourceError
 from corgi2.forecast import forecast
 from corgi2.index import index_source, open_index
-from corgi2.journal import Journal
+from corgi2.journal import Journal, Marker
 from corgi2.offline import shuffle
 from corgi2.planner import plan_shuffle
 from corgi2.recipe import Settings
 from corgi2.source import find_source
+from corgi2.stage import Stage, next_stage
 from corgi2.stores import open_store
 from corgi2.verdict import verify
 from tests.shards import opened
@@ -151,7 +156,7 @@ def test_with_replacement_draws_records_of_the_source_and_as_many(suffix: str, p
             assert all(one != other for one, other in itertools.pairwise(names))
 
 
-def _underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
+def underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every block takes four times what is planned for it."""
     real = forecast
 
@@ -178,7 +183,7 @@ def test_what_lies_between_two_passes_is_mixed_again_even_where_it_did_not_fit_t
     buffer = int(footprints.max() * 1.3)
     options: dict[str, Any] = {"in_place": in_place, "passes": 2, "buffer": buffer, "buffer_blocks": 3}
     places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
-    _underestimated(monkeypatch)
+    underestimated(monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr("corgi2.offline.next_stage", lambda *_: (_ for _ in ()).throw(ValueError("stopped")))
         with pytest.raises(ValueError, match="stopped"):
@@ -201,9 +206,91 @@ def test_a_block_that_takes_a_little_more_than_the_buffer_is_read_in_every_pass(
     index = index_source(find_source(tmp_path / "in"))
     options: dict[str, Any] = {"passes": 2, "buffer": int(index.column("footprint").max() * 0.96), "buffer_blocks": 1}
     places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
-    _underestimated(monkeypatch)
+    underestimated(monkeypatch)
     shuffle(*places, in_place=in_place, **options)
     assert verify(tmp_path / "in", tmp_path / "out").same
+
+
+def _until_marker(patch: pytest.MonkeyPatch, number: int) -> None:
+    """A shuffle is stopped when it is to write a marker, after so many others."""
+    real, calls = Journal.write_marker, itertools.count()
+
+    def write_marker(*arguments: Any, **choices: Any) -> None:
+        if next(calls) == number:
+            raise ValueError("stopped")
+        real(*arguments, **choices)
+
+    patch.setattr(Journal, "write_marker", write_marker)
+
+
+_DAMAGES: dict[str, Callable[[Path], object]] = {
+    "altered": lambda path: path.write_bytes(path.read_bytes()[:-9] + b"\xff" + path.read_bytes()[-8:]),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-7]),
+    "gone": lambda path: path.unlink(),
+}
+
+
+def _follow(hint: str, data: Path, backup: Path) -> dict[str, Any]:
+    """Do what an error says is the way out; what to add to the command."""
+    if match := re.search(r"from a backup \(([^)]*)\)", hint):
+        for name in match[1].split(", "):
+            shutil.copy(backup / name, data / name)
+    if match := re.search(r"delete (\S+?)(?: there)?,", hint):
+        (data / match[1]).unlink()
+    assert match or "--restart" in hint
+    return {"restart": True} if "--restart" in hint else {}
+
+
+_BETWEEN = [(2, 0, False, True), (2, 1, False, False), (3, 1, False, True), (2, 1, True, False)]
+"""Passes, groups of the last one that are done, in place or not, with --skip-bad or not."""
+
+
+@pytest.mark.parametrize("damage", _DAMAGES)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_is_damaged_between_two_passes_stops_the_shuffle_and_the_way_out_is_one(
+    suffix: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever pass it lies before, and whether some groups of that pass are done already."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    for number, (passes, done, in_place, skip_bad) in enumerate(_BETWEEN):
+        root = tmp_path / str(number)
+        write_source(root / "in", suffix, [20] * 9)
+        shutil.copytree(root / "in", root / ("out" if in_place else "copy"))
+        places = (root / "out",) if in_place else (root / "in", root / "out")
+        options: dict[str, Any] = {"buffer_blocks": 3, "passes": passes, "in_place": in_place, "skip_bad": skip_bad}
+        groups = len(plan_shuffle(places[0], None if in_place else places[-1], Settings(**options)).first.groups)
+        with pytest.MonkeyPatch.context() as patch:
+            _until_marker(patch, (passes - 1) * groups + done)
+            with pytest.raises(ValueError, match="stopped"):
+                shuffle(*places, **options, workers=1)
+        between = sorted((root / "out" / ".corgi2").rglob(f"pass-{passes - 1}/*{suffix}"))
+        _DAMAGES[damage](between[-1])
+        with pytest.raises(ShardError, match=f"damaged or gone since pass {passes - 1} wrote it") as caught:
+            shuffle(*places, **options)
+        assert caught.value.shard == str(between[-1])
+        assert "--skip-bad" not in str(caught.value)
+        assert not list((root / "out").glob(".corgi2/c*/done"))
+        options |= _follow(caught.value.hint or "", root / "out", root / "in")
+        report = shuffle(*places, **options)
+        assert (report.records, report.skipped) == (180, ())
+        assert verify(root / "in", root / "out").same
+        assert verify(root / "out").same
+
+
+def test_a_pass_that_read_other_records_than_the_one_before_wrote_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 9)
+    real = next_stage
+
+    def forgetful(before: Stage, markers: Sequence[Marker], *arguments: Any) -> Stage:
+        first = replace(markers[0], shards=markers[0].shards[1:])
+        return real(before, [first, *markers[1:]], *arguments)
+
+    monkeypatch.setattr("corgi2.offline.next_stage", forgetful)
+    with pytest.raises(SourceError, match="pass 2 read .* but the pass before wrote"):
+        shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=3, passes=2)
+    assert not (tmp_path / "out" / ".corgi2" / "c0" / "done").exists()
 
 
 def test_another_shard_size_is_about_what_was_asked_for(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 """What a thread writes comes out as it was, in order, in little memory; and whoever ends early ends both."""
 
+import subprocess
+import sys
 import threading
 from itertools import takewhile
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corgi2.block import framed_table
+from corgi2.formats import format_of
 from corgi2.formats import pipe as module
 from corgi2.formats.pipe import PIPE_BYTES, Pipe, piped
-from corgi2.shard import Checksum
+from corgi2.shard import Checksum, end
 
 
 def _encoders() -> list[threading.Thread]:
@@ -72,7 +77,7 @@ def test_a_piece_is_gone_when_the_next_is_asked_for() -> None:
     next(pieces)
     with pytest.raises(ValueError, match="released"):
         first[0]
-    pieces.close()
+    end(pieces)
 
 
 def test_an_error_of_the_writer_reaches_the_user_after_what_came_before() -> None:
@@ -115,6 +120,65 @@ def test_whoever_stops_using_stops_the_writer(used: int) -> None:
     pieces = piped(make)
     for _ in range(used):
         next(pieces)
-    pieces.close()
+    end(pieces)
     assert not _encoders()
     assert len(steps) < 100
+
+
+_COLLECTED = """
+import gc, sys, threading
+import numpy as np, pyarrow as pa
+from corgi2.block import framed_table
+from corgi2.formats import format_of
+from corgi2.formats.parquet import Profile
+
+suffix, where = sys.argv[1:]
+lock, go = threading.Lock(), threading.Event()
+gc.disable()
+noise = np.random.default_rng(0).integers(0, 256, 3_000_000, np.uint8)
+is_parquet = suffix == ".parquet"
+table = pa.table({"x": noise}) if is_parquet else framed_table(np.arange(0, len(noise) + 1, 1000), noise)
+
+def blocks():
+    yield [table]
+    yield [table]
+    go.wait()  # as much as a pipe holds
+    if where == "in the writer":
+        gc.collect()
+    with lock:
+        yield [table]
+
+writing = format_of(suffix).write(blocks(), Profile(table.schema, {}).encode() if is_parquet else "")
+next(writing)
+box = [writing]
+box.append(box)
+with lock:
+    del writing, box
+    go.set()
+    if where == "under a lock":
+        gc.collect()
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join(20)
+        assert not thread.is_alive()
+print("well")
+"""
+
+
+@pytest.mark.parametrize("where", ["under a lock", "in the writer"])
+@pytest.mark.parametrize("suffix", [".tar.zst", ".jsonl.zst", ".parquet"])
+def test_what_is_written_may_be_collected_wherever_whatever_is_held(suffix: str, where: str) -> None:
+    command = [sys.executable, "-c", _COLLECTED, suffix, where]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("well\n", "", 0)
+
+
+@pytest.mark.parametrize("suffix", [".tar.zst", ".jsonl.zst"])
+def test_ending_what_is_written_waits_for_its_writer(suffix: str) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, 12_000_000, np.uint8)
+    table = framed_table(np.arange(0, len(noise) + 1, 1000), noise)
+    writing = format_of(suffix).write([[table]] * 3, "")
+    next(writing)
+    assert _encoders()
+    end(writing)
+    assert not _encoders()

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import corgi2
-from corgi2.errors import ShardError, SourceError
+from corgi2.errors import ShardError, SourceError, TooLargeError
 from tests.test_advise import _tars
+from tests.test_more_memory import enough_for, write_uneven
 
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # listen on 127.0.0.1 only
 ray = pytest.importorskip("ray")
@@ -81,6 +82,16 @@ def test_in_place_on_a_cluster_loses_nothing(source: Path, tmp_path: Path) -> No
         corgi2.shuffle(folder, in_place=True, buffer=MEMORY, buffer_blocks=6, engine=engine)
     assert _shards(source) == _shards(copy)
     assert corgi2.verify(copy).same
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_block_that_does_not_fit_a_task_names_the_buffer_that_does(tmp_path: Path) -> None:
+    for name in ("in", "out"):
+        write_uneven(tmp_path / name, ".jsonl.zst")
+    with pytest.raises(TooLargeError, match=r"data-3\.jsonl\.zst") as caught:
+        corgi2.shuffle(tmp_path / "out", in_place=True, buffer="7MB", engine="ray", passes=2)
+    corgi2.shuffle(tmp_path / "out", in_place=True, buffer=enough_for(caught.value), engine="ray", passes=2)
+    assert corgi2.verify(tmp_path / "in", tmp_path / "out").same
 
 
 def _when(reached: Callable[[], bool], act: Callable[[], object]) -> threading.Thread:

@@ -8,7 +8,6 @@ whoever can rewrite the folder can rewrite the sums as well.
 
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -82,7 +81,7 @@ def audit(
     written = {path: shard for path, shard in kept.live.items() if is_matched(target, path)}
     there, found = _compare_listing(target, written, index, quick)
     problems += there
-    digests = {} if quick else dict(_read_all(target, index, [written[path] for path in found], kept, memory))
+    digests = {} if quick else _read_all(target, index, [written[path] for path in found], kept, memory)
     problems += [wrong for wrong in digests.values() if isinstance(wrong, str)]
     if quick:
         problems += _indexed_anew(target, index, written)
@@ -157,7 +156,7 @@ def _compare_listing(
 
 def _read_all(
     target: Source, index: Index, shards: list[NewShard], kept: "_Kept", memory: int
-) -> Iterator[tuple[str, Digest | str]]:
+) -> dict[str, Digest | str]:
     """For each shard, by path, the digest of its records, or what is wrong with it."""
     place = {entry.path: number for number, entry in enumerate(target.entries)}
     rows = {path: number for number, path in enumerate(index.shards.column("path").to_pylist())}
@@ -179,7 +178,7 @@ def _read_all(
             finally:
                 bar.advance(file.size)
 
-        yield from pool.map(one, shards)
+        return dict(pool.map(one, shards))
 
 
 def _check_bytes(file: ShardFile, shard: NewShard) -> None:

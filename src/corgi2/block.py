@@ -51,7 +51,7 @@ class Arena:
     """
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+        self.capacity = self.reserved = capacity
         self._memory = reserve(capacity)
         self._used = self._spent = 0
         self._lock = threading.Lock()
@@ -93,8 +93,16 @@ class Arena:
     def array(self, start: int, size: int) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self._memory, np.uint8, size, start)
 
-    def clear(self) -> None:
+    def give_back(self) -> None:
+        """Clear it, and give its pages back to the system until they are used again."""
+        self.clear()
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.memory.madvise(mmap.MADV_DONTNEED)
+
+    def clear(self, most: int | None = None) -> None:
+        """Begin anew, with all of it, or with so much at the most."""
         self._used = self._spent = 0
+        self.capacity = self.reserved if most is None else min(most, self.reserved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,16 @@ from corgi2.memory import usable_memory
 from corgi2.sizes import format_size
 from corgi2.stores import Store, upload_bytes, whole_bytes
 
+
+def option(buffer_bytes: int) -> str:
+    """As a person gives it, in whole megabytes."""
+    return f"--buffer {-(-buffer_bytes // 1_000_000)}MB"
+
+
+def way_out(enough: int) -> str:
+    return f"{option(enough)} would do"
+
+
 TOLERANCE = 1.1
 """A group may take so much more than the buffer before it is split: some footprints are estimates."""
 
@@ -72,6 +82,16 @@ def arena_bytes(buffer_bytes: int) -> int:
 def buffer_for(footprints: Indices, decoding: Indices) -> int:
     """The smallest buffer for any one of some blocks: where it stays, and what decoding takes meanwhile."""
     return max(int(footprints.max()), int(((footprints + decoding).max() - _BESIDE_BYTES) / _SHARE) + 1)
+
+
+def buffer_to_hold(bytes_in_arena: int) -> int:
+    """The smallest buffer whose arena holds so much."""
+    return int((bytes_in_arena - SLACK_BYTES) / TOLERANCE) + 1
+
+
+def buffer_to_write(row_bytes: int) -> int:
+    """The smallest buffer beside which so much is written at once."""
+    return int((_WRITING * (row_bytes + 1) - _BESIDE_BYTES) / (_SHARE - 1)) + 1
 
 
 def written_bytes(buffer_bytes: int) -> int:

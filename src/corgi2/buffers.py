@@ -5,9 +5,11 @@ Memory: two arenas, one of which is filled while the other is consumed; a slice 
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import thread as pools
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -89,17 +91,73 @@ class Filled:
     """To be called when the first of them are out: the next buffer is read from then on, if it is not already."""
 
 
+class Readers:
+    """The threads that fill the buffers of one iteration. `close` waits for them. Whoever is merely dropped tells them
+    to stop, and no more: the garbage collector drops things in any thread, in one of these, too, and under any lock.
+    What they still write to is theirs until they are done."""
+
+    def __init__(self) -> None:
+        self.stop = _Stop()
+        self._pools: tuple[ThreadPoolExecutor, ...] = ()
+        self._known, self._leaving = list[threading.Thread](), _leaving  # modules lose their names in the end
+
+    def start(self, threads: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+        """One that fills buffer after buffer, and those that read for it."""
+        if not self._pools:
+            _see_off()
+            note = partial(_note, self._known)
+            self._pools = tuple(
+                ThreadPoolExecutor(count, f"corgi2-{name}", note) for count, name in ((1, "ahead"), (threads, "read"))
+            )
+        ahead, pool = self._pools
+        return ahead, pool
+
+    def __del__(self) -> None:
+        """Takes no lock. Pools that nobody holds any more end their threads themselves."""
+        self.stop.set()
+        self._leaving.extend(self._known)
+
+    def close(self) -> None:
+        self.stop.set()
+        if not sys.is_finalizing():  # which has ended all threads
+            for pool in self._pools:
+                pool.shutdown(cancel_futures=True)
+            self._known.clear()
+
+
+_leaving: list[threading.Thread] = []
+"""Those that were told to stop, and that nobody has waited for."""
+_FAREWELL_SECONDS = 10.0
+
+
+def _note(known: list[threading.Thread]) -> None:
+    known.append(threading.current_thread())
+
+
+def _see_off() -> None:
+    """Wait a while for those that were told to stop, before others take as much memory as they hold."""
+    deadline = time.monotonic() + _FAREWELL_SECONDS
+    while _leaving:
+        with suppress(IndexError):  # somebody else sees it off
+            thread = _leaving.pop()
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
 def fill(
-    catalog: Catalog, parts: Sequence[Deal], room: Room, taker: Callable[[Group], Take], decoding: bool
+    catalog: Catalog,
+    parts: Sequence[Deal],
+    room: Room,
+    taker: Callable[[Group], Take],
+    decoding: bool,
+    readers: Readers,
 ) -> Iterator[Filled]:
     """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it. The
     first comes alone, so that nothing delays what is waited for. ``taker`` tells how records are given out, and
     ``decoding`` whether that is decoded."""
-    stop, is_finalizing = _Stop(), sys.is_finalizing  # at the end of a process, modules lose their names
     arenas = Arena(room.capacity), Arena(room.capacity)
-    ahead, pool = ThreadPoolExecutor(1, "corgi2-ahead"), ThreadPoolExecutor(room.threads, "corgi2-read")
-
     coming: dict[int, Future[Filled]] = {}
+    (ahead, pool), stop = readers.start(room.threads), readers.stop
 
     def fill_one(part: Deal, arena: Arena) -> Filled:
         group = _read(catalog, part, arena, pool, stop, decoding)
@@ -109,20 +167,14 @@ def fill(
         if number < len(parts) and number not in coming:
             coming[number] = ahead.submit(fill_one, parts[number], arenas[number % 2])
 
-    try:
-        for number in range(len(parts)):
-            start(number)
-            filled = coming[number].result()
-            del coming[number]
-            if number:
-                start(number + 1)
-            yield replace(filled, read_on=partial(start, number + 1))
-            del filled
-    finally:
-        stop.set()
-        if not is_finalizing():  # which has ended all threads
-            ahead.shutdown(cancel_futures=True)
-            pool.shutdown(cancel_futures=True)
+    for number in range(len(parts)):
+        start(number)
+        filled = coming[number].result()
+        del coming[number]
+        if number:
+            start(number + 1)
+        yield replace(filled, read_on=partial(start, number + 1))
+        del filled
 
 
 def _read(
@@ -157,10 +209,16 @@ def _filled(catalog: Catalog, part: Deal, group: Group, take: Take) -> Filled:
 
 
 class _Stop(threading.Event):
-    """Is set, too, once the process is about to end: it waits for all threads of pools."""
+    """Is set, too, once the process is about to end: it waits for all threads of pools. Setting it takes no lock, and
+    nobody waits for it."""
+
+    _is_told = False
+
+    def set(self) -> None:
+        self._is_told = True
 
     def is_set(self) -> bool:
-        return super().is_set() or bool(getattr(pools, "_shutdown", False))
+        return self._is_told or bool(getattr(pools, "_shutdown", False))
 
 
 def _ignore(_: int) -> None:

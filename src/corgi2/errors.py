@@ -51,9 +51,14 @@ class ShardError(Corgi2Error):
 
 
 class TooLargeError(ShardError):
-    """A record, or something else in a shard, that does not fit the memory that reading may take."""
+    """A record, or something else in a shard, that does not fit the memory that reading may take; ``needed`` is what
+    would do, where it is known."""
 
     kind = "memory"
+
+    def __init__(self, shard: str, offset: int, problem: str, needed: int = 0) -> None:
+        super().__init__(shard, offset, problem)
+        self.needed = needed
 
 
 _SHOWN = 20

@@ -4,7 +4,6 @@ A fixed sample, spread evenly over the blocks: the same for the same source, so 
 Memory: one block.
 """
 
-from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from corgi2.errors import ShardError
 from corgi2.index import Index, with_column
 from corgi2.memory import release_unused
 from corgi2.plan import permutation
+from corgi2.shard import end
 from corgi2.source import Source
 
 SAMPLE_BLOCKS = 16
@@ -96,7 +96,10 @@ def _encoded(source: Source, parts: list[pa.Table], profile: str) -> float:
     """Bytes a record, once the parts are mixed and written."""
     mixed = Group(pa.concat_tables(parts).combine_chunks())
     order = permutation(mixed.records, (1, mixed.records))
-    with closing(source.format.write([gather(mixed, order)], profile)) as writing:
+    writing = source.format.write([gather(mixed, order)], profile)
+    try:
         size = sum(len(memoryview(piece).cast("B")) for piece in writing)
+    finally:
+        end(writing)
     release_unused()
     return size / mixed.records

@@ -35,12 +35,19 @@ class Job:
     """Whether the target holds the plan already."""
     replaced: tuple[Entry, ...] = ()
     """In place: shards that somebody has put back since the plan was made, and that are read as they are now."""
+    given_bytes: int = 0
+    """The buffer that this run was given, where that is more than the plan's."""
     discarded: tuple[str, ...] = ()
     """What an unfinished shuffle has written to the target, to be deleted before this one begins."""
 
     @property
     def journal(self) -> Journal:
         return Journal(self.target, self.recipe.generation)
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory for a block that cannot be halved; groups are those of the plan's buffer, whatever this is."""
+        return max(self.recipe.buffer_bytes, self.given_bytes)
 
     @property
     def needed_bytes(self) -> int:
@@ -66,7 +73,7 @@ class Job:
     @property
     def promised_bytes(self) -> int:
         """Of memory, in one process."""
-        return promised(self.recipe.buffer_bytes, self.index.shards.num_rows, self.index.blocks.num_rows)
+        return promised(self.room_bytes, self.index.shards.num_rows, self.index.blocks.num_rows)
 
     @property
     def reads(self) -> int:
@@ -90,7 +97,7 @@ class Job:
             "passes": self.recipe.settings.passes,
             "groups": len(self.first.groups),
             "n": self.first.n,
-            "buffer_bytes": self.recipe.buffer_bytes,
+            "buffer_bytes": self.room_bytes,
             "memory_bytes": self.promised_bytes,
             "reads": self.reads,
             "writes": self.writes,
@@ -109,7 +116,7 @@ class Job:
         parts = [
             f"{plural(self.index.blocks.num_rows, 'block')}, {format_size(self.index.bytes)}",
             f"{plural(settings.passes, 'pass')}, {plural(len(stage.groups), 'group')} of n = {stage.n:,}",
-            f"buffer {format_size(self.recipe.buffer_bytes)}, memory up to {format_size(self.promised_bytes)}",
+            f"buffer {format_size(self.room_bytes)}, memory up to {format_size(self.promised_bytes)}",
             f"about {plural(self.reads, 'read')} and {plural(self.writes, 'write')}",
             f"the output is predicted to take {growth:.2f} of the input" if stage.source.format.compresses else "",
             f"{format_size(self.needed_bytes)} more storage"
@@ -125,6 +132,9 @@ class Job:
             yield f"drawn with replacement: about {self.dropped:.0%} of the records will be dropped"
         if self.first.n == 1 and self.index.blocks.num_rows > 1 and self.recipe.settings.passes == 1:
             yield "n = 1: every block is shuffled in itself, and nothing is mixed between them; give a larger --buffer"
+        if self.room_bytes > self.recipe.buffer_bytes:
+            plan, more = format_size(self.recipe.buffer_bytes), format_size(self.room_bytes)
+            yield f"the groups stay those of the plan's buffer of {plan}; {more} are for blocks that do not fit it"
         if self.promised_bytes > usable_memory():
             yield f"that is more than the memory of {format_size(usable_memory())} that this process may use"
 

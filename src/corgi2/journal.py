@@ -15,6 +15,7 @@ A group with a marker is done for ever. Whatever lacks one is made again, to the
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -97,6 +98,8 @@ class Done:
     passes: tuple[PassSum, ...]
     skipped: tuple[str, ...]
     """The damage in shards that were left out while it ran."""
+    buffer_bytes: int
+    """Of the run that finished it: the plan's, or more."""
 
     def encode(self) -> bytes:
         return seal(json.dumps(asdict(self), indent=1).encode())
@@ -109,7 +112,7 @@ class Done:
             sums = [
                 PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
             ]
-            return Done(tuple(sums), tuple(fields["skipped"]))
+            return Done(tuple(sums), tuple(fields["skipped"]), int(fields["buffer_bytes"]))
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: is damaged ({error}); {way_out}") from error
 
@@ -194,6 +197,11 @@ class Journal:
 
     def marker_path(self, number: int, group: int) -> str:
         return f"{self.pass_folder(number)}/groups/{group:06d}"
+
+    def maker_of(self, path: str) -> tuple[int, int] | None:
+        """The pass and the group that wrote a shard between two passes."""
+        match = re.fullmatch(rf"{re.escape(self.folder)}/pass-(\d+)/(\d+)-\d+\.[^/]*", path)
+        return (int(match[1]), int(match[2])) if match else None
 
     def between(self, passes: int) -> list[str]:
         """Blocks that lie between the passes."""

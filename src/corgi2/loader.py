@@ -8,15 +8,16 @@ import json
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from corgi2.block import Group, records_alone, taker
-from corgi2.buffers import Filled, Room, Take, Taken, fill, portions, room_for
+from corgi2.buffers import Filled, Readers, Room, Take, Taken, fill, portions, room_for
 from corgi2.catalog import open_catalog
 from corgi2.deal import Deal, Rules, Share, World, buffer_order, deal, deal_shards, epoch_rest, replay, window_of
 from corgi2.errors import SourceError
@@ -66,6 +67,27 @@ class Cursor:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cursor, (self.place,)
+
+
+class Items(Iterator[Any]):
+    """What an iteration gives. `close` ends its threads, and waits for them; so does its end. One that is left before,
+    or forgotten, only tells them to stop."""
+
+    def __init__(self, begin: Callable[[Readers], Generator[Any, None, None]]) -> None:
+        self._readers = Readers()
+        self._items = begin(self._readers)
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._items)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._readers.stop.set()
+        self._items.close()
+        self._readers.close()
 
 
 class Feed:
@@ -137,16 +159,19 @@ class Feed:
         quota = self.rules.quota(self.catalog.index.records, world, self.rank)
         return -(-quota // world.item)
 
-    def read(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
+    def read(self, cursor: Cursor, worker: int, workers: int) -> Items:
         """Items from a place on, by one of a rank's workers; the cursor tells where it is after each of them."""
+        return Items(partial(self._epochs, cursor, worker, workers))
+
+    def _epochs(self, cursor: Cursor, worker: int, workers: int, readers: Readers) -> Generator[Any, None, None]:
         while True:
-            yield from self._epoch(cursor, worker, workers)
+            yield from self._epoch(cursor, worker, workers, readers)
             if not self.repeat:
                 return
             cursor.at = Cursor(Place(cursor.place.epoch + 1)).at
 
-    def _epoch(self, cursor: Cursor, worker: int, workers: int) -> Iterator[Any]:
-        reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers)
+    def _epoch(self, cursor: Cursor, worker: int, workers: int, readers: Readers) -> Iterator[Any]:
+        reading = (self._counted if self.catalog.is_counted else self._uncounted)(cursor, worker, workers, readers)
         for taken, places in reading:
             if self.batch_size is not None:
                 cursor.at = places, taken.size
@@ -180,7 +205,9 @@ class Feed:
     def _transformed(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
 
-    def _counted(self, cursor: Cursor, worker: int, workers: int) -> Iterator[tuple[Taken, Callable[[int], Place]]]:
+    def _counted(
+        self, cursor: Cursor, worker: int, workers: int, readers: Readers
+    ) -> Iterator[tuple[Taken, Callable[[int], Place]]]:
         world, place = self.world(workers), cursor.place
         self._check_world(place, world)
         shares, role, done = self._resumed(place, world, worker)
@@ -203,7 +230,7 @@ class Feed:
         ends = np.cumsum([int(part.counts.sum()) for part in parts])
         first = int(np.searchsorted(ends, done, "right"))
         skip = done - (int(ends[first - 1]) if first else 0)
-        orders = self._orders(parts[first:], place.epoch, len(shares), reader, skip, self.room(workers))
+        orders = self._orders(parts[first:], place.epoch, len(shares), reader, skip, self.room(workers), readers)
         for taken in portions(orders, self.batch_size, _joined):
             before = done
             done += taken.size
@@ -223,7 +250,9 @@ class Feed:
             return place.shares[:-1], role, last.consumed(role)
         return place.shares, worker, 0
 
-    def _uncounted(self, cursor: Cursor, worker: int, workers: int) -> Iterator[tuple[Taken, Callable[[int], Place]]]:
+    def _uncounted(
+        self, cursor: Cursor, worker: int, workers: int, readers: Readers
+    ) -> Iterator[tuple[Taken, Callable[[int], Place]]]:
         world, place, lengths = self.world(workers), cursor.place, self.catalog.index.column("length")
         self._check_world(place, world)
         if world.readers > len(lengths):
@@ -234,7 +263,7 @@ class Feed:
         reader, (first, skip) = self.rank * workers + worker, place.buffer or (0, 0)
         rest = epoch_rest(lengths, self.catalog.lineage, self.rules, place.epoch)
         parts = deal_shards(rest, world).buffers(reader)
-        orders = self._orders(parts[first:], place.epoch, 0, reader, skip, self.room(workers))
+        orders = self._orders(parts[first:], place.epoch, 0, reader, skip, self.room(workers), readers)
         numbers = {id(part): number for number, part in enumerate(parts)}
         for taken in portions(orders, self.batch_size, _joined):
             if self.rules.drop_last and taken.size < (self.batch_size or 1):
@@ -248,9 +277,9 @@ class Feed:
             yield taken, places
 
     def _orders(
-        self, parts: list[Deal], epoch: int, change: int, reader: int, skip: int, room: Room
+        self, parts: list[Deal], epoch: int, change: int, reader: int, skip: int, room: Room, readers: Readers
     ) -> Iterator[tuple[Filled, Indices, int]]:
-        for filled in fill(self.catalog, parts, room, self._taker, self._decodes):
+        for filled in fill(self.catalog, parts, room, self._taker, self._decodes, readers):
             order = buffer_order(filled.records, self.rules, epoch, change, reader, int(filled.part.buffer[0]))
             yield filled, order, skip
             skip = 0
@@ -379,7 +408,7 @@ class Loader(Feed):
     def __len__(self) -> int:
         return self.items()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Items:
         self._cursor = Cursor(self._next)
         self._next = Place(self._next.epoch + 1)
         return self.read(self._cursor, 0, 1)

@@ -17,15 +17,25 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.block import Arena, Group, Indices, gather
-from corgi2.budget import TOLERANCE, written_bytes
+from corgi2.budget import (
+    TOLERANCE,
+    arena_bytes,
+    buffer_for,
+    buffer_to_hold,
+    buffer_to_write,
+    option,
+    way_out,
+    written_bytes,
+)
 from corgi2.digest import Digest
-from corgi2.errors import ShardError, SourceError
+from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.formats import Format
 from corgi2.journal import Marker, NewShard
 from corgi2.memory import release_unused
 from corgi2.plan import MIXTURES, draws, keep_apart, permutation
 from corgi2.process import processors
 from corgi2.recipe import Recipe
-from corgi2.shard import Block, Buffer, Checksum, WatchedShard, Writing
+from corgi2.shard import Block, Buffer, Checksum, Piece, WatchedShard, Writing, end
 from corgi2.sizes import format_size
 from corgi2.stage import Stage
 from corgi2.stores import Store, upload_bytes
@@ -89,6 +99,7 @@ class Threads:
         return future
 
 
+_ENDLESS = 1 << 62
 _AHEAD = 2
 _Item = TypeVar("_Item")
 
@@ -119,6 +130,13 @@ class Mixer:
     arena: Arena
     threads: Threads
     advance: Callable[[int], object]
+    room_bytes: int
+    """The plan's buffer, or more: for a block alone. Groups are halved by the plan's, so that shards depend on it and
+    on nothing that a run was given."""
+
+    def most_of(self, blocks: Indices) -> int:
+        """The buffer that some blocks have to fit."""
+        return self.room_bytes if len(blocks) == 1 else self.recipe.buffer_bytes
 
     def digest(self, table: pa.Table) -> Digest:
         """By the plan's own key."""
@@ -194,30 +212,49 @@ class Mixing:
 
     def _halves(self, blocks: Indices, error: MemoryError) -> tuple[Indices, Indices]:
         if len(blocks) == 1:
-            raise SourceError(str(error), hint="give a larger --buffer", kind="memory") from error
+            raise self._too_large(int(blocks[0])) from error
         return blocks[: len(blocks) // 2], blocks[len(blocks) // 2 :]
+
+    def _too_large(self, block: int) -> TooLargeError:
+        """A block that does not fit alone, with the buffer that would do: it is read once more, a little at a time."""
+        mixer, stage = self.mixer, self.mixer.stage
+        (piece,) = stage.index.pieces(stage.source, [block])
+        mixer.arena.give_back()
+        footprint = _footprint(stage.source.format, piece, mixer.room_bytes)
+        problem = f"more in memory than the buffer of {format_size(mixer.room_bytes)} holds"
+        if footprint is None:
+            error = TooLargeError(piece.file.name, piece.start, f"a record takes {problem}")
+            error.hint = f"the same command goes on with more, such as {option(2 * mixer.room_bytes)}"
+            return error
+        sizes = np.array([[piece.length], [max(1, piece.records)], [footprint]])
+        enough = buffer_for(sizes[2], stage.source.format.decoding_bytes(*sizes))
+        error = TooLargeError(piece.file.name, piece.start, f"takes {format_size(footprint)}, {problem}")
+        error.hint = _with_more(max(enough, mixer.room_bytes + 1))
+        return error
 
     def _read(self, blocks: Indices, at: int) -> "_Part | None":
         """Blocks in memory, and the order in which to write them; None where nothing is left of them."""
         recipe = self.mixer.recipe
-        sound = self._read_sound(np.unique(blocks) if recipe.settings.with_replacement else blocks)
+        most = arena_bytes(self.mixer.most_of(blocks))
+        sound = self._read_sound(np.unique(blocks) if recipe.settings.with_replacement else blocks, most)
         if sound is None:
             return None
         group, read, hashing = sound
         with hashing:
-            if group.footprint > TOLERANCE * recipe.buffer_bytes:
-                raise MemoryError(f"{group.footprint} bytes do not fit the buffer of {recipe.buffer_bytes}")
+            if group.footprint > TOLERANCE * self.mixer.most_of(blocks):
+                raise MemoryError(f"{group.footprint} bytes do not fit the buffer")
             key = (recipe.settings.seed, self.mixer.stage.number, MIXTURES, self.group, at)
             if recipe.settings.with_replacement:
                 drawn = np.searchsorted(read, blocks[np.isin(blocks, read)])
                 return _Part(group, _drawn_rows(group, drawn, key), hashing)
             return _Part(group, permutation(group.records, key), hashing)
 
-    def _read_sound(self, blocks: Indices) -> "tuple[Group, Indices, _Hashing] | None":
-        """The blocks of sound shards, and which these are, where damaged ones may be left out."""
+    def _read_sound(self, blocks: Indices, most: int) -> "tuple[Group, Indices, _Hashing] | None":
+        """The blocks of sound shards, and which these are, where damaged ones may be left out. What is merely too large
+        for this run is not damaged."""
         mixer, stage = self.mixer, self.mixer.stage
         while len(blocks):
-            mixer.arena.clear()
+            mixer.arena.clear(most)
             hashing = _Hashing(mixer.threads.hashers, mixer.digest)
             pieces = stage.index.pieces(stage.source, blocks.tolist())
             watched = [
@@ -229,8 +266,11 @@ class Mixing:
                     self._check_unchanged(blocks)
                 mixer.threads.readers.submit(release_unused)
                 return group, blocks, hashing
+            except TooLargeError as error:
+                error.hint = _with_more(max(buffer_to_hold(error.needed), mixer.room_bytes + 1))
+                raise
             except ShardError as error:
-                if not mixer.recipe.settings.skip_bad:
+                if not mixer.recipe.settings.skip_bad or stage.number > 1:  # what lies between passes is all of ours
                     raise
                 self.skipped.append(str(error))
                 blocks = blocks[[piece.file.name != error.shard for piece in pieces]]
@@ -287,7 +327,7 @@ class Mixing:
     def _most_at_once(self) -> int | None:
         """Bytes of the records that may be written together, where a format takes several times as much for them."""
         mixer = self.mixer
-        return written_bytes(mixer.recipe.buffer_bytes) if mixer.stage.source.format.writes_blocks else None
+        return written_bytes(mixer.room_bytes) if mixer.stage.source.format.writes_blocks else None
 
     def _publish(
         self,
@@ -313,11 +353,25 @@ class Mixing:
             raise
         finally:
             try:
-                writing.close()
+                end(writing)
                 mixer.threads.gathered()  # of what a failed upload leaves behind, before the memory is used again
             finally:
                 release()
         return tally.total, NewShard(path, entry.size, body.checksum.digest(), body.blocks)
+
+
+def _footprint(format: Format, piece: Piece, memory: int) -> int | None:
+    """What a block takes in memory once it is read, measured with less; None where a record is larger than that."""
+    if format.has_footer:
+        return sum(taste.group.footprint for taste in format.taste(piece))
+    try:
+        return sum(block.footprint for block in format.scan(piece.file, _ENDLESS, memory).blocks)
+    except TooLargeError:
+        return None
+
+
+def _with_more(enough: int) -> str:
+    return f"the same command goes on with more: {way_out(enough)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +457,9 @@ class _Tally:
             if self.most is not None and table.nbytes > self.most:
                 size = format_size(table.nbytes)
                 raise SourceError(
-                    f"a row of up to {size} takes several times that to be written; give a larger --buffer"
+                    f"a row of up to {size} takes several times that to be written",
+                    hint=_with_more(buffer_to_write(table.nbytes)),
+                    kind="memory",
                 )
             self.total += self.digest(table)
             yield table

@@ -12,9 +12,9 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ import numpy as np
 from corgi2.block import Arena
 from corgi2.budget import check_usable
 from corgi2.digest import Digest
-from corgi2.errors import SourceError
+from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.index import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.job import Job, commit_plan
 from corgi2.journal import CONSUMED, Done, Journal, Marker, PassSum
@@ -40,6 +40,8 @@ from corgi2.stores import Options, Requests, StoredShard
 from corgi2.work import Made, Work
 
 _log = logging.getLogger("corgi2")
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
         index = run.complete()
         if index is None:
             if engine == "local":
-                check_usable(job.promised_bytes, job.recipe.buffer_bytes, job.target.url)
+                check_usable(job.promised_bytes, job.room_bytes, job.target.url)
             index = run.make()
     stores = {id(store): store for store in (job.first.source.store, job.target)}.values()
     counts = [run.requests, *(store.requests for store in stores)]
@@ -141,7 +143,7 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
         writes=sum(count.writes for count in counts),
         deletes=sum(count.deletes for count in counts),
         seconds=time.monotonic() - started,
-        buffer_bytes=job.recipe.buffer_bytes,
+        buffer_bytes=job.room_bytes,
         resumed_groups=run.groups - run.made,
         skipped=(*job.recipe.skipped, *run.skipped),
     )
@@ -228,7 +230,7 @@ class _Run:
             if other:
                 _log.warning("%s: another run is at work there (%s); both may go on", job.target.url, other)
             stage = job.first
-            arena = Work(job.recipe, job.target, stage).arena() if self.engine is None else None
+            arena = Work(job.recipe, job.target, stage, job.room_bytes).arena() if self.engine is None else None
             while True:
                 markers = self._pass(stage, arena)
                 if stage.is_last:
@@ -236,7 +238,7 @@ class _Run:
                 stage = next_stage(stage, markers, job.recipe, job.target)
             index = _finish(job, stage, markers)
         # After the lock is gone: with this, everything is done.
-        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped)))
+        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes))
         job.target.sweep()
         return index
 
@@ -260,8 +262,9 @@ class _Run:
             )
 
     def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
-        markers = _Pass(Work(self.job.recipe, self.job.target, stage), requests=self.requests)
-        found = markers.run(self.workers, self.engine, arena)
+        markers = _Pass(Work(self.job.recipe, self.job.target, stage, self.job.room_bytes), requests=self.requests)
+        with _naming_ways_back(self.job):
+            found = markers.run(self.workers, self.engine, arena)
         self.groups += len(stage.groups)
         self.made += len(markers.made)
         self.skipped += [line for marker in found for line in marker.skipped]
@@ -272,8 +275,18 @@ class _Run:
                 f"{self.skipped[0]}); nothing was left to shuffle"
             )
         sums = _sum(marker.input for marker in found), _sum(marker.output for marker in found)
+        self._check_passed_on(stage.number, sums[0])
         self.sums.append(PassSum(len(found), *sums))
         return found
+
+    def _check_passed_on(self, number: int, taken: Digest) -> None:
+        """A pass has read all that the pass before wrote, and nothing else."""
+        if not self.sums or self.job.recipe.settings.with_replacement or taken == self.sums[-1].output:
+            return
+        raise SourceError(
+            f"{self.job.target.url}: pass {number} read {taken}, but the pass before wrote {self.sums[-1].output}; the "
+            "target is not finished. Shards were replaced between the passes, or please report this"
+        )
 
 
 class Engine(Protocol):
@@ -282,7 +295,7 @@ class Engine(Protocol):
     def running(self) -> AbstractContextManager[None]:
         """While groups are made."""
 
-    def make(self, work: Work, groups: Sequence[int]) -> Iterator[Made]:
+    def make(self, work: Work, groups: Sequence[int]) -> Generator[Made, None, None]:
         """What became of each group, in any order; each has written its marker."""
 
 
@@ -339,13 +352,14 @@ class _Pass:
     def _there(
         self, todo: Sequence[int], engine: Engine, consumed: "_Consumed", bar: Bar, sizes: Mapping[int, int]
     ) -> None:
-        for made in engine.make(self.work, todo):
-            if made.marker is not None:
-                self.made[made.group] = made.marker
-            self.requests.add(made.requests)
-            consumed.by(made.group)
-            bar.advance(sizes[made.group])
-            bar.step()
+        with closing(engine.make(self.work, todo)) as results:  # which cancels the rest, and not when it is collected
+            for made in results:
+                if made.marker is not None:
+                    self.made[made.group] = made.marker
+                self.requests.add(made.requests)
+                consumed.by(made.group)
+                bar.advance(sizes[made.group])
+                bar.step()
 
     def _marker(self, group: int) -> Marker:
         marker = self.work.marker(group)
@@ -391,6 +405,32 @@ class _Consumed:
             self._users[number] -= 1
             if not self._users[number]:
                 yield self._stage.source.entries[number].path
+
+
+@contextmanager
+def _naming_ways_back(job: Job) -> Iterator[None]:
+    """Errors about shards that lie between two passes say how these are made again."""
+    try:
+        yield
+    except ShardError as error:
+        maker = job.journal.maker_of(error.shard.removeprefix(f"{job.target.url}/"))
+        if maker is not None and not isinstance(error, TooLargeError):
+            error.hint = _way_back(job, *maker)
+        raise
+
+
+def _way_back(job: Job, number: int, group: int) -> str:
+    """To a shard that a group wrote for the next pass. What later passes read was deleted as it was consumed."""
+    in_place, marker = job.recipe.settings.in_place, job.journal.marker_path(number, group)
+    if number == 1 and not in_place:
+        return f"delete {marker} there, and give the same command again: its group is made anew, the others stay"
+    if not in_place:
+        return "give the same command with --restart, which discards what was written and begins anew"
+    if number == 1:
+        made_of = [job.index.entries[block].path for block in job.first.groups[group].tolist()]
+        names = ", ".join(made_of[:_SHOWN]) + (f" and {len(made_of) - _SHOWN} more" if len(made_of) > _SHOWN else "")
+        return f"restore what it was made of from a backup ({names}), delete {marker}, and give the same command again"
+    return "what it was made of was consumed: restore it, or the whole folder, from a backup"
 
 
 def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:

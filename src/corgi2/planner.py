@@ -52,6 +52,18 @@ def plan_shuffle(
 ) -> Job:
     """The job that a shuffle would do. Nothing is touched, but in place ``restart`` discards an unfinished one, as long
     as nothing was consumed; into another folder the run does that, once it is clear that it can begin."""
+    job = _planned(src, dst, settings, storage_options, target_options, restart)
+    return replace(job, given_bytes=settings.buffer_bytes or 0)
+
+
+def _planned(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None,
+    settings: Settings,
+    storage_options: Options | None,
+    target_options: Options | None,
+    restart: bool,
+) -> Job:
     with naming_ways_out(settings):
         if not settings.in_place:
             if dst is None:
@@ -69,6 +81,8 @@ def naming_ways_out(settings: Settings) -> Iterator[None]:
     try:
         yield
     except (ShardError, DamageError) as error:
+        if error.hint is not None:  # by whoever knows better: it lies between two passes
+            raise
         errors = error.errors if isinstance(error, DamageError) else (error,)
         if settings.in_place:
             if not any(isinstance(each, TooLargeError) or each.problem == NO_RECORD for each in errors):
@@ -89,14 +103,15 @@ def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -
         check_empty(journal, listing)
         return _new_job(source, target, settings, generation=0, prefix=_prefix(source))
     recipe, index = held
-    is_done = runs(entry.path for entry in listing).get(0, False)
+    done = journal.read_done() if runs(entry.path for entry in listing).get(0, False) else None
+    is_done, most = done is not None, done.buffer_bytes if done is not None else None
     if settings.skip_bad and not recipe.settings.skip_bad:
-        recipe.lenient().check(source.url, settings, target.url, is_done)
+        recipe.lenient().check(source.url, settings, target.url, is_done, most)
         if _is_same_leniently(recipe, source):
             recipe = recipe.lenient()
         elif not is_done:
             return _anew_leniently(source, journal, recipe, listing)
-    recipe.check(source.url, settings, target.url, is_done)
+    recipe.check(source.url, settings, target.url, is_done, most)
     start_anew = _DELETE if is_done else START_ANEW
     source = replace(source, entries=_planned_entries(recipe, index, source.entries, source.url, start_anew))
     job = _resumed(recipe, index, source, target)

@@ -6,7 +6,7 @@ only deals them out, a bounded number at a time, and deletes what was consumed: 
 
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -57,9 +57,9 @@ class RayEngine:
         finally:
             ray.shutdown()
 
-    def make(self, work: Work, groups: Sequence[int]) -> Iterator[Made]:
+    def make(self, work: Work, groups: Sequence[int]) -> Generator[Made, None, None]:
         """What became of each group, as they are finished."""
-        need = promised_a_task(work.recipe.buffer_bytes)
+        need = promised_a_task(work.room_bytes)
         _check_memory(need)
         task = ray.remote(_make).options(
             num_cpus=1, memory=need, max_retries=RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"

@@ -105,15 +105,16 @@ class Recipe:
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: the plan is damaged ({error}); {way_out}") from error
 
-    def check(self, source: str, settings: Settings, where: str, is_done: bool) -> None:
-        """Refuse to go on with other settings. A buffer that is not given is the one that was taken."""
+    def check(self, source: str, settings: Settings, where: str, is_done: bool, most: int | None = None) -> None:
+        """Refuse to go on with other settings. A buffer that is not given is the one that was taken; a larger one, of
+        ``most`` where there is a limit, is memory for blocks that need it, and changes no group."""
         if self.source != source:
             raise SourceError(
                 f"{where}: holds a shuffle of {self.source}, not of {source}", hint="name an empty folder"
             )
-        asked = replace(settings, buffer_bytes=settings.buffer_bytes or self.settings.buffer_bytes)
-        if settings.buffer_bytes == self.buffer_bytes and self.settings.buffer_bytes is None:
-            asked = replace(settings, buffer_bytes=None)
+        given = settings.buffer_bytes or self.buffer_bytes
+        is_enough = self.buffer_bytes <= given <= (given if most is None else max(most, self.buffer_bytes))
+        asked = replace(settings, buffer_bytes=self.settings.buffer_bytes if is_enough else given)
         for item in fields(Settings):
             ours, theirs = getattr(self.settings, item.name), getattr(asked, item.name)
             if ours != theirs:

@@ -7,7 +7,7 @@ and the way out. Whoever can write a file can seal it, too: a seal proves nothin
 from corgi2.errors import SourceError
 from corgi2.shard import Buffer, Checksum
 
-VERSION = 2
+VERSION = 3
 """Of all that lies in ``.corgi2/``. Raised whenever that changes."""
 _NAME, _DIGITS, _LONGEST = b"corgi2", 2 * Checksum.SIZE, 64
 

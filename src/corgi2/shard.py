@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -82,6 +83,17 @@ BLOCK_BYTES = 64_000_000
 Writing: TypeAlias = Generator[Buffer, None, tuple[Block, ...]]
 """The bytes of a new shard, one piece after another, of which each may be gone when the next is asked for; what it
 returns are the shard's blocks."""
+
+
+class _EndedError(Exception):
+    """Nobody wants more."""
+
+
+def end(writing: Generator[Any, None, Any]) -> None:
+    """Close what is written, and wait for the threads behind it. ``close`` does not: the garbage collector calls it,
+    too, in any thread and under any lock, where whoever waits may wait for itself."""
+    with suppress(_EndedError, StopIteration):
+        writing.throw(_EndedError())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from corgi2.block import Indices
-from corgi2.budget import buffer_for
+from corgi2.budget import buffer_for, way_out
 from corgi2.errors import SourceError
 from corgi2.index import Index, make_index
 from corgi2.journal import Marker, NewShard
@@ -116,7 +116,7 @@ def _groups(
         raise SourceError(
             f"{recipe.source}: a block takes {format_size(largest)} in memory, beside what reading takes, more than "
             f"the buffer of {format_size(recipe.buffer_bytes)} holds",
-            hint=_way_out(enough),
+            hint=way_out(enough),
             kind="memory",
         )
     limit = recipe.buffer_bytes if lineage is None else max(recipe.buffer_bytes, largest)
@@ -130,20 +130,16 @@ def _groups(
         else:
             groups = cut_evenly(footprints, lineage, capacity, key, most)
     except ValueError as error:
-        raise SourceError(f"{recipe.source}: {error}", hint=_way_out(enough), kind="memory") from error
+        raise SourceError(f"{recipe.source}: {error}", hint=way_out(enough), kind="memory") from error
     if most is not None and number == 1 and len(groups) > -(-len(footprints) // most):
         enough = int(np.sort(footprints)[-most:].sum())
         raise SourceError(
             f"{recipe.source}: {most} blocks take up to {format_size(enough)} in memory, more than the buffer of "
             f"{format_size(recipe.buffer_bytes)} holds beside what reading takes",
-            hint=_way_out(enough + decoding),
+            hint=way_out(enough + decoding),
             kind="memory",
         )
     return groups
-
-
-def _way_out(enough: int) -> str:
-    return f"--buffer {-(-enough // 1_000_000)}MB would do"
 
 
 def _counts(index: Index, recipe: Recipe, cut: Sequence[Indices], source: Source, is_last: bool) -> tuple[int, int]:

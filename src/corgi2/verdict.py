@@ -174,13 +174,17 @@ class _Reading:
         lanes = self.source.format.hash_records(table, key)
         return np.ascontiguousarray(lanes.T).view(_HASH).ravel()
 
-    def each_shard(self, task: Callable[[int], T]) -> Iterator[T]:
+    def each_shard(self, task: Callable[[int], T]) -> list[T]:
         """A task for each shard, a few at a time, with progress; results in the order of the shards."""
         sizes = [entry.size for entry in self.source.entries]
         with progress("verifying", sum(sizes)) as bar, ThreadPoolExecutor(_THREADS) as pool:
-            for number, result in enumerate(pool.map(task, range(len(sizes)))):
+
+            def one(number: int) -> T:
+                result = task(number)
                 bar.advance(sizes[number])
-                yield result
+                return result
+
+            return list(pool.map(one, range(len(sizes))))
 
 
 def _digest(reading: _Reading, key: int) -> Digest:

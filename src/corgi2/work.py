@@ -11,7 +11,7 @@ import numpy as np
 
 from corgi2.block import Arena, Indices
 from corgi2.budget import arena_bytes, crew, decoding_crew, upload_share
-from corgi2.errors import Corgi2Error, SourceError
+from corgi2.errors import ChangedError, Corgi2Error, ShardError, SourceError, TooLargeError
 from corgi2.index import of_index
 from corgi2.journal import Journal, Marker
 from corgi2.memory import give_back
@@ -43,6 +43,13 @@ class Work:
     recipe: Recipe
     target: Store
     stage: Stage
+    given_bytes: int = 0
+    """The buffer that the run was given, where that is more than the plan's."""
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory for a block that cannot be halved."""
+        return max(self.recipe.buffer_bytes, self.given_bytes)
 
     @property
     def journal(self) -> Journal:
@@ -70,7 +77,7 @@ class Work:
             raise SourceError(f"{name}: was replaced by another plan; {_TWO_PLANS}")
 
     def arena(self) -> Arena:
-        return Arena(arena_bytes(self.recipe.buffer_bytes))
+        return Arena(arena_bytes(self.room_bytes))
 
     def threads(self, workers: int) -> Threads:
         """As many as were asked for, or as there is room for."""
@@ -84,7 +91,7 @@ class Work:
         return Threads(found.readers, found.writers)
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
-        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance)
+        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance, self.room_bytes)
 
     def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
         """None where another run has made the group meanwhile."""
@@ -93,10 +100,21 @@ class Work:
         give_back()
         try:
             return mixer.start(group, blocks)
-        except Corgi2Error:
+        except Corgi2Error as error:
             if self.stage.consumes and self.marker(group) is not None:  # and has deleted what we were reading
                 return None
+            if self.stage.number > 1 and (damage := self._damage_between(error)) is not None:
+                raise damage from error
             raise
+
+    def _damage_between(self, error: Corgi2Error) -> ShardError | None:
+        """Of a shard that a pass of this shuffle wrote for the next one: no other program knows of it."""
+        if isinstance(error, TooLargeError) or not isinstance(error, ShardError | ChangedError):
+            return None
+        before, offset = self.stage.number - 1, error.offset if isinstance(error, ShardError) else 0
+        names = (f"{self.target.url}/{entry.path}" for entry in self.stage.source.entries)
+        name = next((name for name in names if error.problem_text.startswith(f"{name}: ")), None)
+        return ShardError(name, offset, f"damaged or gone since pass {before} wrote it") if name else None
 
     def settle(self, mixing: Mixing | None) -> Marker | None:
         """Wait for the shards, and write the marker."""

@@ -36,6 +36,7 @@ from corgi2.block import (
 from corgi2.digest import Digest, Lanes, digest_framed, hash_framed
 from corgi2.errors import ShardError, TooLargeError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
+from corgi2.formats.pipe import passing_on
 from corgi2.process import processors
 from corgi2.shard import NO_RECORD, READING_BYTES, Block, Buffer, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
 from corgi2.sizes import format_size
@@ -384,11 +385,12 @@ class FramedFormat:
         """The bytes of a shard that holds these records. A compressed shard is one block, whatever was given."""
         cutter = _Cutter(self._record_bytes, None)
         size, checksum = 0, Checksum()
-        for piece in compressed(self._body(blocks, cutter), self.codec):
-            if self.codec:
-                size += len(piece)
-                checksum.update(piece)
-            yield piece
+        with passing_on(compressed(self._body(blocks, cutter), self.codec)) as pieces:
+            for piece in pieces:
+                if self.codec:
+                    size += len(piece)
+                    checksum.update(piece)
+                yield piece
         written = cutter.finish()
         if self.codec:
             end = len(self.framing.trailer)

@@ -260,8 +260,9 @@ class _Reading:
         self._lock = threading.Lock()
 
     def read(self, piece: Piece) -> list[_Run]:
+        arena = self._arena
         with (
-            _open_piece(piece, _scratch(piece.length), self._arena.capacity) as opened,
+            _open_piece(piece, _scratch(piece.length), arena.capacity, arena.reserved) as opened,
             _clear_errors(piece, opened.schema),
         ):
             rows = opened.rows
@@ -396,7 +397,8 @@ def _check_pages(piece: Piece, part: memoryview, group: pq.RowGroupMetaData, mos
                 problem = (
                     f"a page of {format_size(size)} in {column.path_in_schema!r} does not fit the {format_size(most)}"
                 )
-                raise TooLargeError(piece.file.name, first, f"{problem} that there is for one; give a larger buffer")
+                problem += " that there is for one; give a larger buffer"
+                raise TooLargeError(piece.file.name, first, problem, (size - _PAGE_BYTES + 1) * _PAGE_SHARE)
 
 
 class _Opened(NamedTuple):
@@ -425,8 +427,9 @@ class _Opened(NamedTuple):
 
 
 @contextmanager
-def _open_piece(piece: Piece, part: memoryview, memory: int) -> Iterator[_Opened]:
-    """What is fetched at once, into some memory, to be decoded beside so much."""
+def _open_piece(piece: Piece, part: memoryview, memory: int, room: int = 0) -> Iterator[_Opened]:
+    """What is fetched at once, into some memory, to be decoded beside so much; or, if there is more, with room for
+    larger pages."""
     if piece.length:
         piece.file.readinto(piece.start, part)
     if piece.checksum:
@@ -441,7 +444,7 @@ def _open_piece(piece: Piece, part: memoryview, memory: int) -> Iterator[_Opened
     rows = sum(footer.row_group(index).num_rows for index in groups)
     data = pa.PythonFile(Part(piece.file.size, piece.start, part), mode="r")
     for group in groups:
-        _check_pages(piece, part, footer.row_group(group), memory // _PAGE_SHARE + _PAGE_BYTES)
+        _check_pages(piece, part, footer.row_group(group), max(memory, room) // _PAGE_SHARE + _PAGE_BYTES)
     with _clear_errors(piece):
         _check_int96(data, footer, groups)
         reader = pq.ParquetFile(data, metadata=footer)

@@ -5,8 +5,9 @@ storing overlap, and what is on its way is a few MB, however large a block is.
 """
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ Result = TypeVar("Result")
 
 def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Result]:
     """What a function writes, made by a thread of its own, and then what it returns. A piece is gone when the next is
-    asked for."""
+    asked for. One that is closed only tells its thread to stop; `shard.end` waits for it."""
     pipe, outcome = Pipe(), Future[Result]()
 
     def run() -> None:
@@ -43,11 +44,25 @@ def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Resul
         yield from pipe.pieces()
     except BaseException as error:
         pipe.abandon()
-        if isinstance(error, Exception | GeneratorExit):  # an interrupt waits for nobody
+        if isinstance(error, Exception):  # an interrupt waits for nobody, nor does whoever is collected
             thread.join()
         raise
     thread.join()
     return outcome.result()
+
+
+@contextmanager
+def passing_on(pieces: Iterator[Buffer]) -> Iterator[Iterator[Buffer]]:
+    """What ends whoever uses them early ends those that make them in the same way; ``for`` alone would drop them."""
+    try:
+        yield pieces
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if isinstance(pieces, Generator):
+            with suppress(BaseException):
+                pieces.throw(error)
+        raise
 
 
 class Pipe:

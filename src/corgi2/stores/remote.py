@@ -275,13 +275,14 @@ class _Body:
         return chunks
 
     def __iter__(self) -> Iterator[bytes]:
-        """The rest, made in a thread of its own: obstore asks from within its runtime, where reading is forbidden."""
-        with ThreadPoolExecutor(1) as thread:
-            while True:
-                self._asked = thread.submit(self._next)
-                if (view := self._asked.result()) is None:
-                    return
-                yield bytes(view)  # which obstore may hold for longer than the piece is there
+        """The rest, made in a thread of its own: obstore asks from within its runtime, where reading is forbidden. The
+        thread ends when this is dropped, which obstore does in any thread: nobody waits there."""
+        thread = ThreadPoolExecutor(1)
+        while True:
+            self._asked = thread.submit(self._next)
+            if (view := self._asked.result()) is None:
+                return
+            yield bytes(view)  # which obstore may hold for longer than the piece is there
 
     def settle(self) -> None:
         """Wait until no piece is being made any more."""
