@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import tarfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
 from corgi2.verdict import verify
 from tests.conftest import S3
+from tests.shards import compressed
 from tests.test_offline import SUFFIXES, content, write_source
 
 
@@ -45,6 +47,45 @@ def test_old_shards_are_replaced_and_every_generation_has_its_own_names(suffix: 
         assert verify(data).same
         assert verify(data, quick=True).same
         assert open_index(find_source(data)) is not None
+
+
+def _loose(suffix: str, size: int) -> bytes:
+    """So many bytes of a shard that belong to no record."""
+    if suffix.startswith(".jsonl"):
+        return b" " * (size - 1) + b"\n"
+    info = tarfile.TarInfo("README")
+    info.size = size
+    return info.tobuf() + bytes(-(-size // 512) * 512)
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 300_000])
+@pytest.mark.parametrize("place", [0, 5])
+@pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".jsonl", ".jsonl.zst"])
+def test_a_shard_without_a_record_is_found_before_anything_is_touched(
+    suffix: str, place: int, size: int, tmp_path: Path
+) -> None:
+    data, copy = _source(tmp_path, suffix, shards=6)
+    odd = sorted(data.iterdir())[place]
+    odd.write_bytes(compressed(_loose(suffix, size) + (bytes(1024) if suffix.startswith(".tar") else b""), suffix))
+    shutil.copy(odd, copy)
+    with pytest.raises(DamageError, match=f"{odd.name}: at byte 0: .*no (record|member)"):
+        shuffle(data, in_place=True, buffer_blocks=1)
+    assert content(data) == content(copy)
+    assert not (data / ".corgi2").exists()
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".jsonl"])
+def test_a_shard_that_begins_with_much_else_is_read_whole_to_find_its_records_and_others_are_not(
+    suffix: str, tmp_path: Path
+) -> None:
+    data, copy = _source(tmp_path, suffix, shards=6)
+    usual = shuffle(data, in_place=True, buffer_blocks=2)
+    first = sorted(copy.iterdir())[0]
+    first.write_bytes(_loose(suffix, 300_000) + first.read_bytes())
+    shutil.copytree(copy, tmp_path / "again")
+    report = shuffle(tmp_path / "again", in_place=True, buffer_blocks=2)
+    assert (usual.records, report.records, report.reads) == (120, 120, usual.reads + 1)
+    assert verify(copy, tmp_path / "again").same
 
 
 def test_no_old_shard_is_deleted_before_its_groups_marker_was_read_back(

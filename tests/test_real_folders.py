@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -383,11 +384,28 @@ def _encrypted(plaintext_footer: bool, **keys: Any) -> bytes:
     return sink.getvalue()
 
 
+def _directory(name: str) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type = tarfile.DIRTYPE
+    return info.tobuf()
+
+
 NO_RECORD, DECRYPT = "the shard holds no record; remove it", "an encrypted Parquet file; decrypt it first"
 _LINES, _TAR, _ROWS = b'{"a": 1}\n' * 30, tar_of([("1.txt", b"x")]), parquet_of(pa.table({"a": [1, 2, 3]}))
+_DIRECTORIES = b"".join(_directory(f"d{number}") for number in range(200)) + bytes(1024)
 _COLUMN: dict[str, Any] = {"column_keys": {"key": ["a"]}}
 ODD = {
     "tar of an end mark": (".tar", _TAR, bytes(1024), NO_RECORD),
+    "tar of many directories": (".tar", _TAR, _DIRECTORIES, "no member belongs to a sample"),
+    "compressed tar of directories": (
+        ".tar.gz",
+        gzip.compress(_TAR),
+        gzip.compress(_DIRECTORIES, 0),
+        "no member belongs",
+    ),
+    "tar of a long file that is no sample": (".tar", _TAR, tar_of([("README", bytes(200_000))]), "no member belongs"),
+    "tar of a long padding": (".tar", _TAR, bytes(300_000), NO_RECORD),
+    "many blank lines": (".jsonl", _LINES, b" \n" * 100_000, NO_RECORD),
     "tar as GNU tar pads it": (".tar", _TAR, bytes(10_240), NO_RECORD),
     "compressed tar of an end mark": (".tar.gz", gzip.compress(_TAR), gzip.compress(bytes(1024)), NO_RECORD),
     "blank lines": (".jsonl", _LINES, b"\n \n\r\n\t\n", NO_RECORD),
@@ -412,7 +430,7 @@ def test_a_shard_without_a_record_or_a_key_gets_its_line_from_every_command(
         (data / f"data-0000{suffix}").write_bytes(good)
     (data / f"data-0001{suffix}").write_bytes(odd)
     shutil.copytree(data, tmp_path / "copy")
-    with pytest.raises(Corgi2Error, match=rf"^.*data-0001{re.escape(suffix)}: at byte \d+: {line}(; .*|$)"):
+    with pytest.raises(Corgi2Error, match=rf"^.*data-0001{re.escape(suffix)}: at byte \d+: {line}.*(; .*|$)"):
         _raised(READERS[reader], data)
     if reader == "shuffle in place":
         assert content(data) == content(tmp_path / "copy")

@@ -2,6 +2,7 @@
 
     Corgi2Error (Exception)
     ├── ShardError     a shard is damaged, or not what its name says
+    │   ├── NoRecordError  it holds nothing that could be shuffled or learned from
     │   └── TooLargeError  what it holds does not fit the memory that reading may take
     ├── DamageError    several such, from a command that looks at all shards
     ├── SourceError    these shards cannot be one data set (mixed splits, mixed formats, none at all)
@@ -48,6 +49,10 @@ class ShardError(Corgi2Error):
     @property
     def problem_text(self) -> str:
         return f"{self.shard}: at byte {self.offset}: {self.problem}"
+
+
+class NoRecordError(ShardError):
+    """A shard without a record."""
 
 
 class TooLargeError(ShardError):

@@ -2,21 +2,23 @@
 resort, and is announced."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from corgi2.arrays import numpy_of
-from corgi2.errors import DamageError, ShardError
+from corgi2.errors import DamageError, NoRecordError, ShardError
 from corgi2.forecast import forecast
 from corgi2.index import Index, merge, of_index, open_index, sketch_source, survey_source, whole_shards
 from corgi2.recipe import Settings
-from corgi2.shard import BLOCK_BYTES, NO_RECORD
+from corgi2.shard import BLOCK_BYTES
 from corgi2.sizes import format_size, plural
 from corgi2.source import Source
 
 _log = logging.getLogger("corgi2")
 
 EMPTY = "the shard is empty (zero bytes); restore it from its source, or remove it"
-_SMALL_BYTES = 10_240
+_GLANCES = 16
+"""At shards, at a time: each is one small read."""
 _BLOCKS_AT_LEAST = 8
 """A shard that is too large is cut into blocks of which the buffer holds so many."""
 
@@ -58,12 +60,16 @@ def _check_filled(source: Source) -> None:
         raise DamageError([ShardError(name, 0, EMPTY) for name in empty])
 
 
-def _check_small(source: Source) -> None:
-    """In place, a shard without a record would stop the shuffle where nobody can go back. They are no larger than this,
-    as programs make them: an archive of nothing is padded to it."""
-    small = tuple(entry for entry in source.entries if entry.size <= _SMALL_BYTES)
-    damage = survey_source(replace(source, entries=small)).damage if small else ()
-    empty = [error for error in damage if error.problem == NO_RECORD]
+def _check_records(source: Source) -> None:
+    """In place, a shard without a record would stop the shuffle where nobody can go back. The front of a shard tells,
+    but for those that begin with something else at length: these few are read whole."""
+    with ThreadPoolExecutor(_GLANCES) as pool:
+        shown = list(
+            pool.map(lambda number: source.format.shows_record(source.shard(number)), range(len(source.entries)))
+        )
+    unsure = tuple(entry for entry, shows in zip(source.entries, shown, strict=True) if not shows)
+    damage = survey_source(replace(source, entries=unsure)).damage if unsure else ()
+    empty = [error for error in damage if isinstance(error, NoRecordError)]
     if empty:
         raise DamageError(empty)
 
@@ -76,7 +82,7 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
     needs_counts = settings.shard_records is not None and settings.passes == 1
     if not source.format.has_footer and not needs_counts:
         if settings.in_place:
-            _check_small(source)
+            _check_records(source)
         return sketch_source(source), ()
     if not source.format.has_footer:
         size = format_size(sum(entry.size for entry in source.entries))

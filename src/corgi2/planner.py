@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from corgi2.errors import DamageError, ShardError, SourceError, TooLargeError
+from corgi2.errors import DamageError, NoRecordError, ShardError, SourceError, TooLargeError
 from corgi2.formats import format_of
 from corgi2.index import Index, encode_index
 from corgi2.job import START_ANEW, Job, load_plan
@@ -28,7 +28,6 @@ from corgi2.remains import (
     discardable,
     with_what_is_left,
 )
-from corgi2.shard import NO_RECORD
 from corgi2.sizes import format_size
 from corgi2.source import CORGI_FOLDER, Source, find_source, is_matched, look, runs, same_files
 from corgi2.stage import Stage, first_stage
@@ -85,7 +84,7 @@ def naming_ways_out(settings: Settings) -> Iterator[None]:
             raise
         errors = error.errors if isinstance(error, DamageError) else (error,)
         if settings.in_place:
-            if not any(isinstance(each, TooLargeError) or each.problem == NO_RECORD for each in errors):
+            if not any(isinstance(each, TooLargeError | NoRecordError) for each in errors):
                 error.hint = "restore it from a backup, and give the same command again"
         elif not settings.skip_bad:
             error.hint = "to leave out what is damaged, give the same command with --skip-bad"

@@ -46,6 +46,9 @@ class Format(Protocol):
     def sketch(self, size: int) -> Block:
         """A whole shard as one block, as far as its size alone tells: its records are not counted."""
 
+    def shows_record(self, file: ShardFile) -> bool:
+        """Whether one small read of a shard is enough to know that it holds a record."""
+
     def taste(self, piece: Piece) -> Iterable[Taste]:
         """Some records of a piece, for estimates, in one read; in parts, of which one is in memory at a time."""
 

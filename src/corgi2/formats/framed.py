@@ -34,7 +34,7 @@ from corgi2.block import (
     reserve,
 )
 from corgi2.digest import Digest, Lanes, digest_framed, hash_framed
-from corgi2.errors import ShardError, TooLargeError
+from corgi2.errors import NoRecordError, ShardError, TooLargeError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
 from corgi2.formats.pipe import passing_on
 from corgi2.process import processors
@@ -53,6 +53,8 @@ _BLOCK_BYTES = 64
 TASTE_BYTES = 1_000_000
 """Of a shard, for an estimate of what it takes in memory."""
 _TASTE_MEMORY = 4_000_000
+_GLANCE_BYTES = 1 << 16
+"""Of a shard, to see whether it holds a record at all."""
 _TINY_RECORD = 256
 
 STEP_BYTES, _TINY_STEP_BYTES = 1 << 22, 1 << 20
@@ -223,6 +225,9 @@ class Framing(Protocol):
     def split(self, data: Bytes, where: Where) -> Frames:
         """The complete records at the front of the data, which starts at a span."""
 
+    def begins_record(self, data: Bytes, where: Where) -> bool:
+        """Whether a record begins in the data, which starts at a span. It need not be complete."""
+
     def items(self, loose: Bytes) -> Iterator[Indices]:
         """Bytes that belong to no record, cut into what is hashed by itself: a member, a line."""
 
@@ -278,14 +283,7 @@ class FramedFormat:
     def taste(self, piece: Piece) -> tuple[Taste]:
         """The complete records at the front, and no error where they end."""
         front = _Front(piece.file, piece.start, min(piece.length, TASTE_BYTES))
-        whole = front.size == piece.length
-        stored = front.size
-        if self.codec is None:
-            data = np.empty(front.size, np.uint8)
-            front.readinto(0, data.data)
-        else:
-            text, stored = decompress_front(front, self.codec, whole, _TASTE_MEMORY)
-            data = np.frombuffer(text, np.uint8)
+        data, stored = self._front(front, front.size == piece.length)
         frames = self.framing.split(data, Where(piece.file.name, piece.start, _ENDLESS, last=False))
         offsets = frames.offsets
         share = int(offsets[-1]) / max(1, len(data))
@@ -294,6 +292,24 @@ class FramedFormat:
         rows = np.arange(len(offsets) - 1)
         group = Group(framed_table(offsets, data), rows, frames.keys, (len(rows),))
         return (Taste(group, max(1, round(stored * share))),)
+
+    def _front(self, front: "_Front", whole: bool) -> tuple[Bytes, int]:
+        """The first bytes, decompressed, and how many were stored."""
+        if self.codec is None:
+            data = np.empty(front.size, np.uint8)
+            front.readinto(0, data.data)
+            return data, front.size
+        text, stored = decompress_front(front, self.codec, whole, _TASTE_MEMORY)
+        return np.frombuffer(text, np.uint8), stored
+
+    def shows_record(self, file: ShardFile) -> bool:
+        """What is damaged shows none, nor does what holds other things for longer than that."""
+        front = _Front(file, 0, min(file.size, _GLANCE_BYTES))
+        try:
+            data, _ = self._front(front, front.size == file.size)
+            return self.framing.begins_record(data, Where(file.name, 0, _ENDLESS, last=False))
+        except ShardError:
+            return False
 
     def scan(self, file: ShardFile, block_bytes: int, memory: int = READING_BYTES) -> Scan:
         """Read a shard once, from front to back, and cut it into blocks of about ``block_bytes``."""
@@ -306,7 +322,7 @@ class FramedFormat:
         self.framing.check(file.name, seen.frames)
         blocks = cutter.finish()
         if not blocks:
-            raise ShardError(file.name, 0, NO_RECORD)
+            raise NoRecordError(file.name, 0, NO_RECORD)
         if isinstance(stream, CompressedStream):
             (block,) = blocks
             padding = stream.produced - block.length
@@ -324,7 +340,7 @@ class FramedFormat:
             records += len(frames.offsets) - 1
             yield framed_table(frames.offsets, data, frames.loose)
         if not records:
-            raise ShardError(file.name, 0, NO_RECORD)
+            raise NoRecordError(file.name, 0, NO_RECORD)
 
     def _windows(self, stream: Stream, file: ShardFile, memory: int) -> Iterator[tuple[int, Bytes, Frames]]:
         """The records of a shard, one part of it after another: where they lie in it, memory that they begin, and where
@@ -457,7 +473,7 @@ class FramedFormat:
         stop = placed[-1].stop - start
         _check_end(self.framing, data[stop:], frames.ended, where.from_(stop, True), piece.is_whole)
         if piece.is_whole and not sum(each.records for each in placed):
-            raise ShardError(piece.file.name, 0, NO_RECORD)
+            raise NoRecordError(piece.file.name, 0, NO_RECORD)
         if piece.is_whole and not where.known:
             self.framing.check(piece.file.name, [(each.start - start, each.frames) for each in placed])
         if _lacks(data, end):

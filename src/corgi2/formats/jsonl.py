@@ -55,6 +55,9 @@ class JsonLines:
         end = _ends_of(data, begin) if has_blank else np.append(begin[1:], stop)
         return Frames.of(begin, end, stop if where.last else None)
 
+    def begins_record(self, data: Bytes, where: Where) -> bool:  # noqa: ARG002
+        return not _is_blank(data)
+
     def items(self, loose: Bytes) -> Iterator[Indices]:
         """Line by line."""
         start = 0

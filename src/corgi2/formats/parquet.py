@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from corgi2.arrays import numpy_of
 from corgi2.block import PLACE_BYTES, Arena, Group, Indices, Taste, taker
 from corgi2.digest import Digest, Lanes, digest, hash_records
-from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.errors import NoRecordError, ShardError, SourceError, TooLargeError
 from corgi2.formats.columns import ROW_BYTES, ROWS, Columns, holds_text, is_flat, table_bytes
 from corgi2.formats.footer import (
     FOOTER_GUESS,
@@ -97,6 +97,10 @@ class ParquetFormat:
         """As if nothing were compressed; a scan of the footer tells more."""
         return Block(0, size, 0, size, exact=False)
 
+    def shows_record(self, file: ShardFile) -> bool:
+        """By its footer."""
+        return bool(read_footer(file).num_rows)
+
     def taste(self, piece: Piece) -> Iterator[Taste]:
         """All of them."""
         for table, rows in _tables(piece, max(READING_BYTES, piece.footprint)):
@@ -112,7 +116,7 @@ class ParquetFormat:
         """Reads the footer only."""
         footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
         if footer.num_rows == 0:
-            raise ShardError(file.name, 0, NO_RECORD)
+            raise NoRecordError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)
         check_missing_lists(file, footer, schema)
         filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
@@ -136,7 +140,7 @@ class ParquetFormat:
         """All rows, decoded a few MB at a time, or, where they are nested, a row group."""
         footer = read_footer(file)
         if footer.num_rows == 0:
-            raise ShardError(file.name, 0, NO_RECORD)
+            raise NoRecordError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)
         filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
         for block in (row_group_block(file, footer, schema, group) for group in filled):

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.block import Indices
-from corgi2.errors import ShardError
+from corgi2.errors import NoRecordError, ShardError
 from corgi2.formats.framed import Bytes, FramedFormat, Frames, Hashes, Lying, Members, Parts, Where
 from corgi2.formats.ustar import NAME_BYTES, REPACK, UNIT, Archive, read_archive
 
@@ -50,10 +50,10 @@ class Tar:
         first = _first_of_record(names)
         whole = where.last or archive.ended
         if whole and not len(first) and len(archive.start):
-            raise where.error(
-                int(archive.start[0]),
-                f"no member belongs to a sample: {archive.name(0).decode()[:80]!r} is no regular file KEY.EXTENSION",
+            problem = (
+                f"no member belongs to a sample: {archive.name(0).decode()[:80]!r} is no regular file KEY.EXTENSION"
             )
+            raise NoRecordError(where.name, where.base + int(archive.start[0]), problem)
         after = np.append(archive.start[1:], archive.stop)
         sources = _link_sources(archive)
         end = after[_last_of_record(names, first, sources)]
@@ -69,6 +69,9 @@ class Tar:
             return replace(frames, keys=keys, parts=parts)
         _check_links(archive, sources, frames, where)
         return replace(frames, keys=keys, members=_members(archive, names, frames.offsets, where), parts=parts)
+
+    def begins_record(self, data: Bytes, where: Where) -> bool:
+        return bool(_hash_names(read_archive(data, where), where).has_key.any())
 
     def items(self, loose: Bytes) -> Iterator[Indices]:
         """Member by member."""
