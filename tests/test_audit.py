@@ -114,15 +114,24 @@ WAYS: dict[str, dict[str, Any]] = {
     "copying": {"passes": 2},
     "in place": {"in_place": True},
     "in place, restored": {"in_place": True},
+    "two generations": {},
+    "three generations": {},
+    "one that was discarded": {},
 }
 
 
 def _kept(root: Path, way: str) -> Path:
     """A finished shuffle that has kept all kinds of files."""
     write_source(root / "in", ".jsonl", [20] * 6)
-    if way == "copying":
+    if way in ("copying", "two generations", "three generations"):
         shuffle(root / "in", root / "out", buffer_blocks=3, passes=2)
+        for _ in range({"two generations": 1, "three generations": 2}.get(way, 0)):
+            shuffle(root / "out", in_place=True, buffer_blocks=3)
         return root / "out"
+    if way == "one that was discarded":
+        commit_plan(plan_shuffle(root / "in", None, Settings(buffer_blocks=2, in_place=True)))
+        shuffle(root / "in", in_place=True, buffer_blocks=3, restart=True)
+        return root / "in"
     if way == "in place, restored":
         bad = root / "in" / "data-0003.jsonl"
         sound = bad.read_bytes()
@@ -144,6 +153,7 @@ def test_damage_to_any_file_of_ours_is_found_and_named(way: str, tmp_path: Path)
     kinds = {path.name.split("-")[0] for path in _files(out)}
     assert kinds >= {"index", "plan", "source", "done", "000000"} | ({"fate"} if way != "copying" else set())
     assert ("replaced" in kinds) == (way == "in place, restored")
+    assert verify(out).notes == ()
     for path in _files(out):
         sound = path.read_bytes()
         damages = [
@@ -160,23 +170,36 @@ def test_damage_to_any_file_of_ours_is_found_and_named(way: str, tmp_path: Path)
             for quick in (False, True):
                 assert str(path) in _problems(out, quick), (path, data[:80])
         path.unlink()
-        if path.name.startswith("replaced-"):  # of what is done, nothing rests on it
-            assert verify(out).same
-        else:
-            assert _is_denied(out)
+        for quick in (False, True):
+            if not _is_last_of_a_discarded_one(path):  # which is as if it had never been
+                assert str(path.relative_to(out)) in _denial(out, quick)
         path.write_bytes(sound)
     assert verify(out).same
 
 
-def _is_denied(out: Path) -> bool:
+def _is_last_of_a_discarded_one(path: Path) -> bool:
+    return path.name == "fate" and not any(path.parent.iterdir())
+
+
+def _denial(out: Path, quick: bool) -> str:
+    """What verify says instead of yes; without the sums at the end, a shuffle is not finished, and no data set."""
     try:
-        return not verify(out).same
-    except SourceError:
-        return True
+        return _problems(out, quick)
+    except SourceError as error:
+        return str(error)
 
 
 def _bit_flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_what_a_killed_run_leaves_before_its_plan_is_named_and_no_problem(tmp_path: Path) -> None:
+    out = _kept(tmp_path, "in place")
+    (out / ".corgi2" / "c2").mkdir()
+    for name in ("source-0123456789abcdef", "lock"):
+        (out / ".corgi2" / "c2" / name).write_bytes(b"anything")
+    assert verify(out).same
+    assert "not covered: 2 files in .corgi2/, such as .corgi2/c2/lock" in verify(out).as_text()
 
 
 @pytest.mark.parametrize("way", WAYS)

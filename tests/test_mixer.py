@@ -60,9 +60,9 @@ def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
             time.sleep(0.1)
             yield from gather(group, order)
 
-    def clearing(arena: Arena) -> None:
+    def clearing(arena: Arena, *most: int) -> None:
         cleared.append(gathering.locked())
-        clear(arena)
+        clear(arena, *most)
 
     def failing(store: LocalStore, path: str, pieces: Iterable[Buffer], part_bytes: int = 0) -> Entry:
         if path.endswith(".parquet") and ".corgi2" not in path:

@@ -435,3 +435,25 @@ def test_other_stores_take_an_endpoint_too(s3: S3, scheme: str) -> None:
     with pytest.raises(StoreError, match=f"^{scheme}://{s3.bucket}/train: listing: 403 Forbidden"):
         open_store(f"{scheme}://{s3.bucket}/train", options).list()
     assert len(s3.proxy.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("s3://b/x", {"regoin": "x"}, "no storage option 'regoin'; the nearest is 'region'"),
+        ("s3://b/x", {"region": "x", "retires": "8"}, "no storage option 'retires'; the nearest is 'retries'"),
+        ("gs://b/x", {"endpont": "http://x"}, "no storage option 'endpont'; the nearest is 'endpoint'"),
+        ("az://b/x", {"acount_name": "x"}, "no storage option 'acount_name'; the nearest is 'account_name'"),
+        ("memory://b", {"region": "x"}, "no storage option 'region'"),
+        ("s3://b/x", {"retries": "abc"}, "retries is a whole number"),
+        ("s3://b/x", {"timeout": "soon"}, "timeout is a whole number"),
+        ("s3://b/x", {"anonymous": "perhaps"}, "anonymous is true or false"),
+        ("s3://b/x", {"virtual_hosted_style_request": "x"}, "virtual_hosted_style_request cannot be 'x'"),
+        ("s3://b/x", {"client_options": {"nope": "1"}}, "client_options: Invalid key: nope"),
+    ],
+)
+def test_an_option_that_no_store_knows_is_a_bad_argument_and_names_the_nearest(
+    url: str, options: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        open_store(url, options).list()

@@ -19,12 +19,12 @@ from corgi2.digest import Digest
 from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
 from corgi2.index import Index, load_index, make_index, without
 from corgi2.job import load_plan
-from corgi2.journal import CONSUMED, Done, Journal, Marker, NewShard
+from corgi2.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
 from corgi2.progress import progress
 from corgi2.recipe import Recipe
 from corgi2.shard import READING_BYTES, Block, Checksum, ShardFile, WatchedShard, checksum_of
 from corgi2.sizes import plural
-from corgi2.source import CORGI_FOLDER, INDEX_PATH, Source, find_source, is_matched, runs
+from corgi2.source import CORGI_FOLDER, INDEX_PATH, Source, find_source, generations, is_matched
 from corgi2.stores import Options, Store
 
 _THREADS = 2
@@ -77,7 +77,7 @@ def audit(
     target = find_source(dst, storage_options, "verify")
     kept = _read_kept(target.store)
     problems = [*kept.problems]
-    index = _read_index(target, problems)
+    index = _read_index(target, problems, bool(kept.shuffles))
     written = {path: shard for path, shard in kept.live.items() if is_matched(target, path)}
     there, found = _compare_listing(target, written, index, quick)
     problems += there
@@ -100,7 +100,7 @@ def audit(
     )
 
 
-def _read_index(target: Source, problems: list[str]) -> Index:
+def _read_index(target: Source, problems: list[str], shuffled: bool) -> Index:
     """What it says of the shards that were named; one that cannot be read is a problem, and stands for none."""
     try:
         index = load_index(target.store)
@@ -108,10 +108,12 @@ def _read_index(target: Source, problems: list[str]) -> Index:
         index = None
         problems.append(str(error))
     else:
-        if index is None:
+        if index is None and not shuffled:
             raise SourceError(
                 f"{target.url}: has no index to be compared with; name the source, too: corgi2 verify SRC {target.url}"
             )
+        if index is None:
+            problems.append(f"{target.url}/{INDEX_PATH}: is gone; corgi2 index {target.url} makes it anew")
     if index is None:
         return make_index(target.format.suffix, 0, [])
     return without(index, {path for path in index.shards.column("path").to_pylist() if not is_matched(target, path)})
@@ -253,23 +255,41 @@ class _Kept:
 def _read_kept(store: Store) -> _Kept:
     """Read what the shuffles have kept, the oldest first: a later one in place consumes what an earlier one wrote."""
     kept = _Kept(files=[entry.path for entry in store.list(CORGI_FOLDER)])
-    generations = sorted(runs(kept.files))
-    if not generations:
+    found = [run for run in generations(kept.files) if _has_begun(Journal(store, run), kept)]
+    if not found:
         kept.problems.append(
             f"{store.url}: has no sums of a shuffle; name the source, too: corgi2 verify SRC {store.url}"
         )
-    for generation in generations:
+    for generation in found:
         _read_shuffle(Journal(store, generation), kept)
     return kept
+
+
+def _has_begun(journal: Journal, kept: _Kept) -> bool:
+    """Whether a shuffle has written anything: not one that was killed before its plan was there, or discarded."""
+    before = journal.lock_path, journal.source_path("")
+    files = [path for path in kept.files if path.startswith(f"{journal.folder}/") and not path.startswith(before)]
+    try:
+        if files == [journal.fate_path] and journal.fate() == DISCARDED:
+            kept.covered |= set(files)
+            return False
+    except SourceError as error:
+        kept.problems.append(str(error))
+        return False
+    return bool(files)
 
 
 def _read_shuffle(journal: Journal, kept: _Kept) -> None:
     try:
         held, done = load_plan(journal), journal.read_done()
         if held is None or done is None:
-            raise SourceError(f"{journal.store.url}/{journal.folder}: plan or sums are gone; compare with the source")
+            gone = journal.plan_path if held is None else journal.done_path
+            raise SourceError(
+                f"{journal.store.url}/{gone}: is gone; restore it from a backup, or compare with the source"
+            )
         recipe, index = held
         _check_decisions(journal, kept)
+        kept.problems += [f"{journal.store.url}/{path}: is gone" for path in done.replaced if path not in kept.files]
     except SourceError as error:
         kept.problems.append(str(error))
         return

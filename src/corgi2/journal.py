@@ -100,6 +100,8 @@ class Done:
     """The damage in shards that were left out while it ran."""
     buffer_bytes: int
     """Of the run that finished it: the plan's, or more."""
+    replaced: tuple[str, ...]
+    """The files that say which shards were put back, if any."""
 
     def encode(self) -> bytes:
         return seal(json.dumps(asdict(self), indent=1).encode())
@@ -112,7 +114,8 @@ class Done:
             sums = [
                 PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
             ]
-            return Done(tuple(sums), tuple(fields["skipped"]), int(fields["buffer_bytes"]))
+            lines = tuple(fields["skipped"]), int(fields["buffer_bytes"]), tuple(fields["replaced"])
+            return Done(tuple(sums), *lines)
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: is damaged ({error}); {way_out}") from error
 
@@ -150,9 +153,12 @@ class Journal:
         ).encode()
         self.store.publish(f"{self._replaced_path}{hashlib.sha256(data).hexdigest()[:16]}", [seal(data)])
 
+    def replaced_paths(self) -> list[str]:
+        return [entry.path for entry in self.store.list(self.folder, levels=1) if self.is_replaced(entry.path)]
+
     def read_replaced(self) -> set[Entry]:
         """All that were ever put back."""
-        there = [entry.path for entry in self.store.list(self.folder, levels=1) if self.is_replaced(entry.path)]
+        there = self.replaced_paths()
         return {Entry(**fields) for path in there for fields in json.loads(self._unsealed(path) or b"[]")}
 
     def _unsealed(self, path: str) -> bytes | None:

@@ -238,7 +238,8 @@ class _Run:
                 stage = next_stage(stage, markers, job.recipe, job.target)
             index = _finish(job, stage, markers)
         # After the lock is gone: with this, everything is done.
-        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes))
+        replaced = tuple(job.journal.replaced_paths()) if job.recipe.settings.in_place else ()
+        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes, replaced))
         job.target.sweep()
         return index
 

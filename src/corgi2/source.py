@@ -27,6 +27,7 @@ INDEX_PATH = f"{CORGI_FOLDER}/index"
 PLAN_NAME, DONE_NAME = "plan", "done"
 """In a shuffle's own folder: what it writes first, and last."""
 _RUN = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/(\w+)")
+_OF_A_RUN = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/")
 
 
 def run_folder(generation: int) -> str:
@@ -232,9 +233,18 @@ def _glob_token(text: str) -> str:
     return "(?!/)" + fnmatch.translate(text)[4:-3] if len(text) > 1 else re.escape(text)
 
 
+def generations(paths: Iterable[str]) -> list[int]:
+    """All shuffles that have left anything among these paths, their plan or not."""
+    return sorted({int(match[1]) for path in paths if (match := _OF_A_RUN.match(path))})
+
+
 def _check_finished(paths: Iterable[str], root: str) -> None:
-    if not all(runs(paths).values()):
-        raise SourceError(f"{root}: a shuffle into this folder is not finished", hint="give its command again to go on")
+    left = [run for run, is_done in runs(paths).items() if not is_done]
+    if left:
+        raise SourceError(
+            f"{root}: a shuffle into this folder is not finished",
+            hint=f"give its command again to go on (if it was finished, restore {run_folder(left[0])}/{DONE_NAME})",
+        )
 
 
 def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:

@@ -6,6 +6,7 @@ answer that breaks off is continued from the byte where it broke. Only the parts
 Reads ask for what was listed (If-Match), and look at what the answer says that it is, because some servers do not care.
 """
 
+import difflib
 import itertools
 import os
 import random
@@ -305,12 +306,52 @@ class _Body:
 def _make_client(root: Url, options: Options, retries: int) -> object:
     stores = obstore().store
     if root.scheme == "memory":
+        if options.keys() - _OURS:
+            raise _unknown(root, options)
         return _memory(root.bucket)
     settings = _settings(root, options, retries)
     try:
         return getattr(stores, _CLASSES[root.scheme])(root.bucket, **settings)
+    except obstore().exceptions.UnknownConfigurationKeyError as error:
+        raise _unknown(root, options) from error
     except (ValueError, TypeError, obstore().exceptions.BaseError) as error:
-        raise StoreError(f"{root}: {_one_line(error)}") from error
+        raise _refused(root, options, error) from error
+
+
+def _unknown(root: Url, options: Options) -> ValueError:
+    """obstore says one of them, in its own spelling."""
+    known = {*_OURS, *_KNOWN_OF[root.scheme]}
+    name = next((name for name in options if not _is_known(root, name)), next(iter(options), ""))
+    near = difflib.get_close_matches(name.lower(), known, 1, 0.0)
+    return ValueError(f"{root}: there is no storage option {name!r}; the nearest is {near[0]!r}")
+
+
+def _is_known(root: Url, name: str) -> bool:
+    """Names that are not ours, obstore is asked for."""
+    if name in _OURS or root.scheme == "memory":
+        return name in _OURS
+    try:
+        getattr(obstore().store, _CLASSES[root.scheme])(root.bucket, **{name: "true"})
+    except obstore().exceptions.UnknownConfigurationKeyError:
+        return False
+    except (ValueError, TypeError, obstore().exceptions.BaseError):
+        return True
+    return True
+
+
+_SECRET = re.compile("key|secret|token|password|credential|sas", re.IGNORECASE)
+
+
+def _refused(root: Url, options: Options, error: Exception) -> Exception:
+    """A value that obstore cannot read is wrong usage; what it finds elsewhere, in the environment, is the store's."""
+    text = _one_line(error)
+    shown = {name: value for name, value in options.items() if not _SECRET.search(name)}
+    named = [name for name, value in shown.items() if str(value) and f'"{value}"' in text]
+    if named:
+        return ValueError(f"{root}: storage option {named[0]} cannot be {options[named[0]]!r}: {text}")
+    if "client_options" in options:  # which only Python gives
+        return ValueError(f"{root}: storage option client_options: {text}")
+    return StoreError(f"{root}: {text}")
 
 
 def _memory(name: str) -> object:
@@ -346,6 +387,13 @@ def _settings(root: Url, options: Options, retries: int) -> dict[str, Any]:
 
 
 _OURS = {"anonymous", "retries", "timeout"}
+_KNOWN_OF = {
+    "memory": set[str](),
+    "s3": {"endpoint", "region", "access_key_id", "secret_access_key", "session_token", "virtual_hosted_style_request"},
+    "gs": {"endpoint", "service_account_path", "service_account_key", "application_credentials"},
+    "az": {"endpoint", "account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id"},
+}
+"""Those that people give; obstore knows more."""
 
 
 def _environment_endpoint() -> str:
