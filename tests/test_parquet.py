@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corgi2.block import Arena, Group, gather
 from corgi2.digest import Digest
 from corgi2.errors import ShardError
-from corgi2.formats import lists
+from corgi2.formats import lists, repeats
 from corgi2.formats.columns import holds_text, is_flat
 from corgi2.formats.parquet import Profile
 from corgi2.formats.schema import schema_text, widened
@@ -506,6 +506,53 @@ def test_a_column_with_a_dot_is_no_struct_in_a_file_either() -> None:
     ]
     texts = [PARQUET.scan(MemoryShard(parquet_of(table)), 1).schema for table in tables]
     assert texts == ['"a.b": int64', "a: struct\na.b: int64", "a: struct not null\na.b: int64"]
+
+
+REPEATING: dict[str, tuple[pa.DataType, Callable[[list[str | None]], Any]]] = {
+    "list": (pa.list_(pa.string()), lambda words: words),
+    "list of structs": (
+        pa.large_list(pa.struct([("n", pa.int8()), ("w", pa.list_(pa.binary()))])),
+        lambda words: [{"n": 1, "w": words}, None, {"n": 2, "w": None}] if words else None,
+    ),
+    "map": (pa.map_(pa.string(), pa.list_(pa.string())), lambda words: [("key", words), ("other", None)]),
+    "struct": (pa.struct([("w", pa.list_(pa.string()))]), lambda words: {"w": words} if words else None),
+    "plain": (pa.string(), lambda words: "".join(word or "" for word in words) or None),
+}
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_length, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_length, value))
+    return len(value) if isinstance(value, str | bytes) else 0
+
+
+@pytest.mark.parametrize("held", REPEATING)
+@settings(max_examples=25)
+@example(counts=[0, 300], usual=1, seed=0)  # whose first row shows no dictionary
+@example(counts=[1] * 20 + [300], usual=60, seed=0)
+@given(
+    counts=st.lists(st.sampled_from([0, 1, 1, 1, 2, 30, 300]), min_size=1, max_size=40),
+    usual=st.integers(1, 60),
+    seed=st.integers(0, 99),
+)
+def test_rows_that_are_sure_to_take_little_do(held: str, counts: list[int], usual: int, seed: int) -> None:
+    """However unevenly rows repeat what is stored once; and what the largest takes is known before it is decoded."""
+    kind, hold = REPEATING[held]
+    words = ["a", "word", "w" * 5_000, None]
+    rng = np.random.default_rng(seed)
+    column = [hold([words[pick] for pick in rng.integers(0, len(words), count)]) for count in counts]
+    source = parquet_of(pa.table({"c": pa.array(column, kind)}))
+    footer, limit = pq.read_metadata(pa.BufferReader(source)), 100_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repeats, "_SURE_BYTES", limit)
+        sure = repeats.sure_rows(pa.BufferReader(source), footer, 0, usual, limit)
+    sizes = [_length(row) - (len("keyother") if held == "map" else 0) for row in column]
+    assert 1 <= sure.rows <= usual
+    taken = [sum(sizes[at : at + sure.rows]) for at in range(len(sizes))]
+    assert sure.rows == 1 or max(taken) <= 3 * limit
+    assert sure.largest >= max(sizes) or max(sizes) <= limit or held == "plain"
 
 
 _VIEWS = pytest.mark.skipif(ARROW < 21, reason="before 21, Arrow does not write views")

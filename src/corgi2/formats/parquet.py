@@ -6,7 +6,6 @@ schema, key-value metadata, codecs and dictionary columns.
 
 import base64
 import json
-import operator
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corgi2.arrays import numpy_of
@@ -39,6 +37,7 @@ from corgi2.formats.footer import (
 from corgi2.formats.lists import check_missing_lists, missing_lists
 from corgi2.formats.pages import largest_page
 from corgi2.formats.pipe import Pipe, piped
+from corgi2.formats.repeats import LEAST_ROWS, sure_rows
 from corgi2.formats.schema import arrow_schema, fields_of, schema_text, widen, widened
 from corgi2.memory import give_back, release_unused
 from corgi2.shard import NO_RECORD, READING_BYTES, Block, Checksum, Mapper, Piece, Scan, See, ShardFile, Writing
@@ -47,10 +46,8 @@ from corgi2.sizes import format_size
 _ALIGNMENT = 64
 _STEP_BYTES = 2_000_000
 """Decoded at a time, on the way to where it stays: Arrow takes several times as much meanwhile."""
-_LEAST_ROWS, _WIDE_ROW = 64, 64_000
-"""Decoded at a time, at the least: one row in so many is none. Of rows of so many bytes, eight."""
-_SURE_BYTES = 8_000_000
-"""No more are decoded at a time, though all rows held the largest value of their dictionaries."""
+_WIDE_ROW = 64_000
+"""Of rows of so many bytes, eight are decoded at a time at the least."""
 _PAGE_SHARE, _PAGE_BYTES = 8, 30_000_000
 """Of the memory, and beside it: for a page on its way."""
 _NESTED_BYTES, _NESTED_PARTS = 16_000_000, 64
@@ -310,7 +307,7 @@ class _Reading:
 def _step(piece: Piece, schema: pa.Schema) -> int:
     """Rows that are decoded at a time, of about so many bytes, and one less than what they then take in columns."""
     wanted = max(_STEP_BYTES, _STEP_BYTES_A_COLUMN * len(schema))
-    return max(_LEAST_ROWS, wanted * piece.records // max(1, piece.footprint) // ROWS * ROWS) - 1
+    return max(LEAST_ROWS, wanted * piece.records // max(1, piece.footprint) // ROWS * ROWS) - 1
 
 
 def _rows_with_gaps(piece: Piece, schema: pa.Schema) -> int:
@@ -318,7 +315,7 @@ def _rows_with_gaps(piece: Piece, schema: pa.Schema) -> int:
     of more than 2 GB are cut once more, wherever Arrow likes."""
     room = _step(piece, schema) + 1
     if holds_text(schema):
-        room = min(room, ROWS if piece.footprint > _WIDE_ROW * piece.records else _LEAST_ROWS)
+        room = min(room, ROWS if piece.footprint > _WIDE_ROW * piece.records else LEAST_ROWS)
     steps, rest = divmod(piece.records, room - 1)
     cuts = len(schema) * piece.footprint // _LONGEST_TEXT
     return steps * room + (rest // ROWS + (rest > 0) + cuts) * ROWS - 1
@@ -458,11 +455,21 @@ def _open_piece(piece: Piece, part: memoryview, memory: int, room: int = 0) -> I
         if not is_flat(schema):
             wanted = max(_NESTED_BYTES, memory // _NESTED_PARTS)
             usual = max(1, min(rows, wanted * rows // max(1, piece.footprint)))
-        sure = min((_sure_rows(data, footer, group, usual) for group in groups), default=usual)
+        sure = min((_sure_rows(piece, data, footer, group, usual, memory) for group in groups), default=usual)
     try:
         yield _Opened(reader, schema, groups, rows, step, sure)
     finally:
         reader.close(force=True)
+
+
+def _sure_rows(piece: Piece, data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int, memory: int) -> int:
+    """Rows that are sure to take little when they are decoded; a single one that takes too much is refused."""
+    most = memory // _PAGE_SHARE + _PAGE_BYTES
+    found = sure_rows(data, footer, group, usual, most)
+    if found.largest > most:
+        problem = f"a row that takes {format_size(found.largest)} decoded does not fit the {format_size(most)}"
+        raise TooLargeError(piece.file.name, piece.start, f"{problem} that there is for one; give a larger buffer")
+    return found.rows
 
 
 @contextmanager
@@ -486,63 +493,6 @@ def _tables(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
             found += table.num_rows
             yield table, rows
     _check_count(piece, found, rows)
-
-
-def _sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int) -> int:
-    """So many rows of a row group, or fewer, as are sure to take little when they are decoded. A footer tells what is
-    stored: a long value in a dictionary, or a long prefix, is stored once, and may be in every row."""
-    row_group = footer.row_group(group)
-    chunks = [row_group.column(number) for number in range(row_group.num_columns)]
-    repeating = [
-        (footer.schema.column(number).path, chunk)
-        for number, chunk in enumerate(chunks)
-        if chunk.physical_type == "BYTE_ARRAY" and _REPEATING & {*chunk.encodings}
-    ]
-    each = [max(1.0, chunk.num_values / row_group.num_rows) for _, chunk in repeating]
-    stored = [chunk.total_uncompressed_size for _, chunk in repeating]
-    if usual * sum(map(operator.mul, stored, each)) <= _SURE_BYTES:
-        return usual
-    in_dictionary = {path for path, chunk in repeating if _PREFIXES not in chunk.encodings}
-    in_dictionary -= {path for path, chunk in repeating if _PREFIXES in chunk.encodings}
-    longest = _longest(data, footer, group, sorted(in_dictionary))
-    most = [longest.get(path, size) for (path, _), size in zip(repeating, stored, strict=True)]
-    widest = sum(map(operator.mul, most, each))
-    least = 1 if in_dictionary.issuperset(path for path, _ in repeating) else _LEAST_ROWS
-    return max(least, min(usual, int(_SURE_BYTES / max(1.0, widest))))
-
-
-_PREFIXES = "DELTA_BYTE_ARRAY"
-_REPEATING = {_PREFIXES, "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
-
-
-def _longest(data: pa.PythonFile, footer: pq.FileMetaData, group: int, paths: list[str]) -> dict[str, int]:
-    """The length of the longest value in the dictionary of each column. Whatever else it holds is stored as it is."""
-    if not paths:
-        return {}
-    reader = pq.ParquetFile(data, metadata=footer, read_dictionary=paths)
-    found = dict[str, int]()
-    for path in paths:
-        for array in next(reader.iter_batches(1, row_groups=[group], columns=[path], use_threads=False)).columns:
-            values = _innermost(array)
-            if pa.types.is_dictionary(values.type) and len(values.dictionary):
-                longest = pc.max(pc.binary_length(values.dictionary)).as_py() or 0
-                found[path] = max(longest, found.get(path, 0))
-    return found
-
-
-def _innermost(array: Any) -> Any:
-    while array.type.num_fields and not pa.types.is_dictionary(array.type):
-        array = _inner(array)
-    return array
-
-
-def _inner(array: Any) -> Any:
-    """The only values that a nested array of one column holds."""
-    if pa.types.is_struct(array.type):
-        return array.field(0)
-    if pa.types.is_map(array.type):
-        return array.items if pa.types.is_dictionary(array.items.type) else array.keys
-    return array.values
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:
