@@ -120,7 +120,7 @@ def test_a_damaged_shard_spoils_no_other(seed: int, tmp_path: Path, monkeypatch:
         path = entry.path
         shard, is_first = path.endswith(".tar"), path not in seen
         seen.add(path)
-        time.sleep(0.4 if shard and is_first and sum(name.endswith(".tar") for name in seen) > 4 else 0)
+        time.sleep(0.4 if shard and is_first and sum(name.endswith(".tar") for name in list(seen)) > 4 else 0)
         read(self, entry, start, buffer)
 
     def late(count: int, key: Sequence[int]) -> Indices:
