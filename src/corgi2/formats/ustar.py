@@ -172,6 +172,7 @@ def _chain(data: Bytes, where: Where) -> tuple[Headers, int, bool]:
     headers = found.of(taken)
     if _with_field(b" size=", data, headers):
         headers = _follow_resized(data, found)
+        _check_sizes(data, headers, where)
     for start in range(0, 0 if where.known else len(headers.at), _ROWS):
         part = headers.of(slice(start, start + _ROWS))
         _check_headers(grid[part.at // UNIT], part, where)
@@ -408,10 +409,6 @@ def _check_extended(data: Bytes, headers: Headers, where: Where) -> None:
     if not _EXTENDS[headers.kind].any():
         return
     _check_single(headers, where)
-    for header in _with_field(b" size=", data, headers):
-        if not (size := _checked_pax(data, headers, header, where).get(b"size", b"0")).isdigit():
-            text = size[:20].decode(errors="replace")
-            raise where.error(int(headers.at[header]), f"an extended header gives {text!r} as a size; {REPACK}")
     for header in _with_field(b" GNU.sparse.", data, headers):
         if any(key.startswith(b"GNU.sparse.") for key in _checked_pax(data, headers, header, where)):
             raise where.error(int(headers.at[header]), _REFUSED[ord("S")])
@@ -422,6 +419,13 @@ def _check_extended(data: Bytes, headers: Headers, where: Where) -> None:
                 f"a global header sets {b', '.join(sorted(foreign)).decode(errors='replace')} for all members behind, "
                 f"which would be lost when they move; {REPACK}",
             )
+
+
+def _check_sizes(data: Bytes, headers: Headers, where: Where) -> None:
+    for header in [] if where.known else _with_field(b" size=", data, headers):
+        if not (size := _checked_pax(data, headers, header, where).get(b"size", b"0")).isdigit():
+            text = size[:20].decode(errors="replace")
+            raise where.error(int(headers.at[header]), f"an extended header gives {text!r} as a size; {REPACK}")
 
 
 def _check_single(headers: Headers, where: Where) -> None:
