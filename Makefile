@@ -8,8 +8,11 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 TORCH := torch==2.13.0
 FLOOR := .venv-floor
 # Those of the core that tell most in little time. What they need beyond it and is not there is skipped, with a word.
-FLOOR_TESTS := architecture arrays audit automation block cli columns floor in_place index jsonl loader local_store mixer \
-  offline parquet pipe plan planner progress remote_store source tar urls_and_sizes verify
+FLOOR_TESTS := test_architecture.py test_floor.py test_progress.py records/test_arrays.py records/test_group.py \
+  stores/test_local.py stores/test_remote.py stores/test_urls_and_sizes.py formats/test_columns.py formats/test_jsonl.py \
+  formats/test_parquet.py formats/test_pipe.py formats/test_tar.py dataset/test_index.py dataset/test_source.py \
+  offline/test_group.py offline/test_in_place.py offline/test_planning.py offline/test_shuffle.py online/test_loader.py \
+  order/test_permutations.py proof cli
 
 .PHONY: help install demo test quick floor check format bench bench-peers experiments chaos fuzz clean
 
@@ -28,7 +31,7 @@ quick: $(VENV)/test.done  ## Run the tests that are not slow.
 	$(PYTEST) -m "not slow"
 
 floor: $(FLOOR)/done  ## Run quick tests of the core with the lowest versions that pyproject.toml names, without pandas.
-	CORGI2_FLOOR=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" -rs $(FLOOR_TESTS:%=tests/test_%.py)
+	CORGI2_FLOOR=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" -rs $(FLOOR_TESTS:%=tests/%)
 
 check: $(VENV)/test.done  ## Check format, lint, types and the direction of imports.
 	$(BIN)/ruff format --check .

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import webdataset as wds
 
-from corgi2.block import SLICE_BYTES, Arena, Group, Indices, framed_table, gather
-from corgi2.index import Index, blocks_table, index_source, load_index, make_index, save_index
-from corgi2.shard import BLOCK_BYTES, Piece
-from corgi2.source import find_source
+from corgi2.dataset.index import Index, blocks_table, index_source, load_index, make_index, save_index
+from corgi2.dataset.source import find_source
+from corgi2.records.block import SLICE_BYTES, Arena, Group, Indices, framed_table, gather
+from corgi2.records.shard import BLOCK_BYTES, Piece
 from corgi2.stores import open_store
 
 ROUNDS, LEAST_ROUNDS, ENOUGH_SECONDS = 40, 5, 12

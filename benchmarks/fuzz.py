@@ -33,10 +33,10 @@ import pyarrow as pa
 from benchmarks.chaos.leash import hold
 from benchmarks.corpus import Seed, seeds
 from benchmarks.mutation import bomb, compress, damaged
-from corgi2.block import Arena, Group, gather
 from corgi2.errors import ShardError
 from corgi2.formats import Format, format_of
-from corgi2.shard import Piece
+from corgi2.records.block import Arena, Group, gather
+from corgi2.records.shard import Piece
 from corgi2.sizes import parse_size
 
 SUFFIXES = (".tar", ".tar.gz", ".tar.zst", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")

@@ -25,12 +25,12 @@ import pickle, resource, sys, time
 import numpy as np, pyarrow as pa
 from dataclasses import replace
 from corgi2.formats import format_of
-from corgi2.index import Index, _BLOCKS, _SHARDS
-from corgi2.recipe import Recipe, Settings
-from corgi2.source import Source
-from corgi2.stage import first_stage
+from corgi2.dataset.index import Index, _BLOCKS, _SHARDS
+from corgi2.offline.recipe import Recipe, Settings
+from corgi2.dataset.source import Source
+from corgi2.offline.passes import first_stage
 from corgi2.stores import open_store
-from corgi2.work import Work
+from corgi2.offline.work import Work
 
 count, n = int(sys.argv[1]), int(sys.argv[2])
 shards = pa.table([[f"train-{i:07d}.tar" for i in range(count)], [64_000_000] * count, ["etag"] * count, [""] * count,
@@ -91,7 +91,7 @@ def tasks() -> Iterator[Result]:
     from tests.shards import tar_of
 
     import corgi2
-    from corgi2.ray import THREADS
+    from corgi2.offline.engines.ray import THREADS
 
     with _served() as (bucket, latency):
         store = bucket.store()

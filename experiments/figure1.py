@@ -10,8 +10,8 @@ a full shuffle, more the more an example's place says about its time.
 import numpy as np
 from matplotlib.figure import Figure
 
-from corgi2.orders import ORDERS, Layout
-from corgi2.plan import Indices
+from corgi2.order.draws import Indices
+from corgi2.order.simulate import ORDERS, Layout
 from experiments.results import COLORS, parser, publish
 
 LAYOUT = Layout(blocks=50, examples=20, buffer=5)

@@ -4,7 +4,7 @@
 
 Fashion-MNIST, class by class; buffers of 0.25 % and of 1 % of all examples. H is predicted (lines) and measured by
 labels (points). Accuracy is that of softmax regression after three epochs, the mean of several seeds; the orders are
-those of the command and the loader (tests/test_orders.py). Requests fall as blocks grow: m/b an epoch.
+those of the command and the loader (tests/order/test_simulate.py). Requests fall as blocks grow: m/b an epoch.
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from corgi2 import theory
-from corgi2.orders import ORDERS, Layout, h_of_labels
-from corgi2.plan import Indices
+from corgi2.order.draws import Indices
+from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from corgi2.theory import Blocks
 from experiments.data import DEFAULT
 from experiments.examples import FASHION_MNIST, Images

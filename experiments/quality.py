@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.orders import class_counts
+from corgi2.order.simulate import class_counts
 
 Ints = npt.NDArray[np.int64]
 

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from scipy.optimize import minimize
 
 import corgi2
-from corgi2.orders import ORDERS, Layout, h_of_labels
+from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from experiments.data import DEFAULT, SETS, SHARDS
 from experiments.quality import h_of_products
 from experiments.runs import Run, once

@@ -3,7 +3,8 @@
 ``python -m experiments.theorem1``
 
 Every point is one data set of N blocks of b examples, of which a share is of the block's own class, and one method; the
-mean of many seeds, with its standard error. The orders are those of the command and the loader (tests/test_orders.py).
+mean of many seeds, with its standard error. The orders are those of the command and the loader
+(tests/order/test_simulate.py).
 """
 
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from corgi2 import orders, theory
-from corgi2.orders import Layout, Stored
-from corgi2.plan import Indices
+from corgi2 import theory
+from corgi2.order import simulate as orders
+from corgi2.order.draws import Indices
+from corgi2.order.simulate import Layout, Stored
 from corgi2.theory import Blocks
 from experiments.results import parser, publish, style
 

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 import corgi2
 from corgi2 import theory
-from corgi2.orders import ORDERS, Layout, h_of_labels
+from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from experiments.data import SHARDS, make_once
 from experiments.examples import Images, Labels, Pixels, write_shards
 from experiments.quality import h_of_products, spread_of_classes

@@ -25,8 +25,8 @@ from benchmarks.chaos.census import Records
 from benchmarks.chaos.places import Folder
 from benchmarks.chaos.strikes import Strike, striking
 
-from corgi2.offline import Report, shuffle
-from tests.test_offline import DyingError, content, write_source
+from corgi2.offline.run import Report, shuffle
+from tests.offline.test_shuffle import DyingError, content, write_source
 
 _CHILD_SECONDS = 60
 _CALLS_BETWEEN = 60

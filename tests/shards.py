@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corgi2.block import Arena, Group, gather
+from corgi2.dataset.seal import unseal
 from corgi2.formats import Format, format_of
-from corgi2.seal import unseal
-from corgi2.shard import Piece
+from corgi2.records.block import Arena, Group, gather
+from corgi2.records.shard import Piece
 
 ARROW = int(pa.__version__.partition(".")[0])
 TAR, PARQUET, JSONL = format_of(".tar"), format_of(".parquet"), format_of(".jsonl")

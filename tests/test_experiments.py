@@ -39,7 +39,7 @@ from experiments.quality import h_of_products, spread_of_classes
 from experiments.training import Arm
 from PIL import Image
 
-from corgi2.orders import ORDERS, Layout
+from corgi2.order.simulate import ORDERS, Layout
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.chaos.strikes import Failing, striking
-from corgi2.cli import main
+from corgi2.cli.program import main
 
 if __name__ == "__main__":
     counts, number, moment = sys.argv[1:4]

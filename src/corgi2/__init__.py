@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from corgi2.version import __version__
 
 if TYPE_CHECKING:
-    from corgi2.describe import inspect
+    from corgi2.dataset.index import index_source
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
-    from corgi2.index import index_source
-    from corgi2.loader import Loader
-    from corgi2.offline import Report, shuffle
-    from corgi2.verdict import Verdict, verify
+    from corgi2.offline.run import Report, shuffle
+    from corgi2.online.loader import Loader
+    from corgi2.proof.comparison import Verdict, verify
+    from corgi2.quality.description import inspect
 
 __all__ = [
     "Corgi2Error",
@@ -30,12 +30,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "describe": ("inspect",),
+    "quality.description": ("inspect",),
     "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
-    "index": ("index_source",),
-    "loader": ("Loader",),
-    "offline": ("Report", "shuffle"),
-    "verdict": ("Verdict", "verify"),
+    "dataset.index": ("index_source",),
+    "online.loader": ("Loader",),
+    "offline.run": ("Report", "shuffle"),
+    "proof.comparison": ("Verdict", "verify"),
 }
 
 

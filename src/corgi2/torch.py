@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from corgi2.buffers import Taken
-from corgi2.course import BEGIN, LOAD, SET, Event, Iteration, Log
-from corgi2.loader import Cursor, Feed, Place
+from corgi2.online.buffers import Taken
+from corgi2.online.epochs import BEGIN, LOAD, SET, Event, Iteration, Log
+from corgi2.online.loader import Cursor, Feed, Place
 
 _SHARDERS = {
     "IterableDatasetShard": "would shard this data set a second time, and each rank would see a part of its part",

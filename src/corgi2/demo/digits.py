@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.errors import Corgi2Error
-from corgi2.orders import Layout
-from corgi2.plan import permutation
+from corgi2.order.draws import permutation
+from corgi2.order.simulate import Layout
 
 LAYOUT = Layout(blocks=64, examples=24, buffer=8)
 """64 shards of 24 images; a buffer holds an eighth of them."""

@@ -7,10 +7,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from corgi2.block import reserve
 from corgi2.errors import ShardError
 from corgi2.formats.pipe import Pipe, piped
-from corgi2.shard import Buffer, Checksum, ShardFile
+from corgi2.records.block import reserve
+from corgi2.records.shard import Buffer, Checksum, ShardFile
 
 READ_BYTES = 64_000_000
 """A shard is read in requests of this size."""

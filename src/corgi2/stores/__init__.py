@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from corgi2.errors import ChangedError
-from corgi2.shard import Buffer
+from corgi2.records.shard import Buffer
 from corgi2.stores.url import Url, parse_url
 
 PART_BYTES = 64_000_000

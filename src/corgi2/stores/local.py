@@ -23,7 +23,7 @@ import numpy as np
 
 from corgi2.errors import ChangedError, StoreError
 from corgi2.process import HOST, birth_of, is_alive
-from corgi2.shard import SLAB_BYTES, Buffer
+from corgi2.records.shard import SLAB_BYTES, Buffer
 from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, File, Requests, Store
 from corgi2.stores.url import NO_TEXT, is_text, printable
 

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from corgi2.errors import ChangedError, StoreError
-from corgi2.shard import Buffer
+from corgi2.records.shard import Buffer
 from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, Options, Requests, Store, read_path, whole_bytes
 from corgi2.stores.fork import obstore
 from corgi2.stores.url import Url

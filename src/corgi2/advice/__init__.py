@@ -1,0 +1,1 @@
+"""What each way of shuffling costs and buys, and which to take."""

@@ -1,0 +1,182 @@
+"""Which way of shuffling to take, and why."""
+
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from corgi2.advice.methods import Means, Method, Offline, Shape, Table, guess_offline
+from corgi2.advice.prices import NOTHING
+from corgi2.sizes import format_size, plural
+
+ENOUGH, VISIBLE = 2.0, 5.0
+"""Times a full shuffle's H that count as one; the H below which networks saw no difference (docs/results.md)."""
+_MIXED = 2.0
+_CLOSE, _TENTH = 1.2, 1.1
+"""What counts as equally fast, and as equally cheap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """All methods, and the one to take."""
+
+    shape: Shape
+    means: Means
+    methods: tuple[Method, ...]
+    recommended: Method
+    why: str
+    notes: tuple[str, ...]
+    groups: int
+    """Of one offline pass."""
+
+    def as_json(self) -> dict[str, Any]:
+        shape = asdict(self.shape)
+        return {
+            **{name: shape[name] for name in ("url", "records", "bytes", "shards", "blocks", "h_D", "growth")},
+            "block_records": self.shape.block_records,
+            "means": asdict(self.means),
+            "methods": [method.as_json() for method in self.methods],
+            "recommended": self.recommended.name,
+            "command": self.recommended.command,
+            "why": self.why,
+            "groups": self.groups,
+            "notes": list(self.notes),
+        }
+
+    @property
+    def h_text(self) -> str:
+        if self.shape.h_D is None:
+            return f"not known, taken as b = {number(self.shape.block_records)}"
+        return f"{number(self.shape.h_D)} of at most b = {number(self.shape.block_records)}"
+
+    @property
+    def then(self) -> list[str]:
+        """What to do when the command has run."""
+        name, buffer = self.recommended.name, format_size(self.means.online_buffer).replace(" ", "")
+        if name == "random access":
+            return ["a data set of your own that reads record by record, with a random sampler"]
+        if name in ("shuffle once", "sequential"):
+            return []
+        picks = "random" if "random" in name else "even"
+        place = shlex.split(self.recommended.command)[3] if self.recommended.command else self.shape.url
+        return [f'then train from CorgiDataset("{place}", buffer="{buffer}", picks="{picks}"); even is the default']
+
+    def rows(self) -> tuple[list[str], list[list[str]]]:
+        """A head, and a row a method."""
+        head = ["method", "req. off", "on", "moved", "extra", "$", "hours off", "on", "h", "H", "/ full"]
+        return head, [
+            [
+                method.name,
+                _short(method.offline_requests),
+                _short(method.online_requests),
+                format_size(method.offline_bytes + method.online_bytes),
+                format_size(method.extra_bytes) if method.extra_bytes else "-",
+                f"{method.cost_usd:,.2f}",
+                number(method.offline_hours),
+                number(method.online_hours),
+                number(method.h),
+                number(method.H),
+                number(method.relative),
+            ]
+            for method in self.methods
+        ]
+
+    def as_text(self) -> str:
+        shape, means = self.shape, self.means
+        head, rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = [
+            f"{shape.url}: {shape.records:,} records, {format_size(shape.bytes)}, {plural(shape.blocks, 'block')}; h_D "
+            f"{self.h_text}",
+            f"buffer {format_size(means.buffer)} offline ({plural(self.groups, 'group')} of n = "
+            f"{round(shape.blocks / self.groups):,}), {format_size(means.online_buffer)} online, "
+            f"{plural(means.nodes, 'node')}, {plural(means.epochs, 'epoch')}; {format_size(int(means.bandwidth))}/s "
+            f"and {means.latency * 1000:.3g} ms a node; prices: {means.prices.what} {means.prices.date}".rstrip(),
+            "",
+        ]
+        for row in [head, *rows]:
+            mark = ">" if row[0] == self.recommended.name else " "
+            cells = [
+                f"{row[0]:<{widths[0]}}",
+                *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+            lines.append(f"{mark} {'  '.join(cells)}")
+        lines += ["", *(f"note: {note}" for note in self.notes)]
+        lines.append(f"recommended: {self.recommended.name}: {self.why}")
+        if self.recommended.command is not None:
+            lines.append(f"  {self.recommended.command}")
+        lines += [f"  {line}" for line in self.then]
+        return "\n".join(lines)
+
+
+def number(value: float) -> str:
+    """With three digits that count, and no powers of ten."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _short(count: float) -> str:
+    """``1.80M``."""
+    for unit in ("", "K", "M", "G", "T"):
+        if count < 999.5:
+            return f"{count:.0f}" if not unit else f"{count:.3g}{unit}"
+        count /= 1000
+    return f"{count:,.0f}P"
+
+
+def advise(shape: Shape, means: Means, one: Offline | None = None, two: Offline | None = None) -> Advice:
+    """All methods for a data set, and the one to take. The passes are guessed where they are not planned."""
+    one = one or guess_offline(shape, means.buffer)
+    two = two or guess_offline(shape, means.buffer, passes=2)
+    table = Table(shape, means, one, two)
+    methods = tuple(table.methods())
+    recommended, why = _recommend(shape, methods)
+    notes = (*shape.notes, *table.left_out)
+    if shape.h_D is None:
+        how = "--h-d says what it is" if shape.url == "SRC" else "--label measures it"
+        notes = (f"h_D is not known, and the worst is assumed: every block of one kind; {how}", *notes)
+    if shape.h_D_high is not None and shape.h_D_high > VISIBLE >= (shape.h_D or 0):
+        notes = (*notes, "so few blocks do not tell whether they are mixed: give a larger --sample")
+    if means.prices == NOTHING:
+        notes = (*notes, "requests to this machine cost nothing; --prices aws shows what a bucket would take")
+    return Advice(shape, means, methods, recommended, why, notes, one.groups)
+
+
+def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
+    by_name = {method.name: method for method in methods}
+    pile, access, order = by_name.get("CorgiPile"), by_name["random access"], by_name["sequential"]
+    sure = shape.h_D_high is None or shape.h_D_high <= VISIBLE
+    if pile is not None and shape.is_shuffled and (shape.h_D is None or shape.h_D <= VISIBLE):
+        return pile, "your data was mixed by corgi2 already: do nothing but train, with even picks"
+    if pile is not None and sure and shape.h_D is not None and shape.h_D <= _MIXED:
+        return pile, f"your data is mixed already (h_D = {shape.h_D:.3g}): do nothing; any loader will do"
+    if pile is not None and pile.window * pile.block_bytes >= shape.bytes:
+        return pile, "the online buffer holds all of it: the loader alone shuffles fully"
+    if shape.is_local and shape.reads_records and access.online_hours <= _CLOSE * order.online_hours:
+        return access, "on this local disk random access is fast enough: no pass is needed"
+    choices = [method for method in methods if method.name not in ("random access", "shuffle once", "sequential")]
+    for bound in ("full", "visible"):
+        good = [method for method in choices if (method.relative <= ENOUGH if bound == "full" else method.H <= VISIBLE)]
+        if good:
+            limit = _TENTH * min(method.cost_usd for method in good)
+            cheap = [method for method in good if method.cost_usd <= limit]
+            best = min(
+                cheap, key=lambda each: (round(each.offline_hours + each.online_hours, 3), each.cost_usd, each.relative)
+            )
+            return best, _reason(best, bound)
+    if not choices:
+        return order, "no block fits the online buffer: make it larger, or cut smaller blocks"
+    best = min(choices, key=lambda method: method.H)
+    return best, (
+        f"nothing here reaches a full shuffle; this comes nearest (H = {best.H:,.3g}). A larger buffer, or smaller "
+        "blocks, would help more"
+    )
+
+
+def _reason(method: Method, bound: str) -> str:
+    times = f"H is {method.relative:.2f} times that of a full shuffle"
+    if bound == "visible":
+        times = f"H = {method.H:.2g}, below the {VISIBLE:g} from which networks were seen to suffer"
+    if method.name == "CorgiPile":
+        return f"the loader's buffer alone is enough: {times}"
+    if "blocks of" in method.name:
+        return f"cut smaller blocks: {times}, with the least work among the cheapest"
+    return f"{times}, with the least work among the cheapest"

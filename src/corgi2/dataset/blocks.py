@@ -1,0 +1,107 @@
+"""The blocks that a loader reads: known from an index or from footers, counted on first use, or taken from the listing.
+
+Hundreds of readers would scan a remote data set hundreds of times, so that they are told to have it indexed once.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from corgi2.budget import reading_bytes
+from corgi2.dataset.estimate import forecast
+from corgi2.dataset.index import Index, cache_store, index_source, load_index, open_index, save_index, sketch_source
+from corgi2.dataset.source import Source, find_source
+from corgi2.errors import SourceError
+from corgi2.order.draws import Indices
+from corgi2.records.arrays import numpy_of
+from corgi2.stores import Options, Store
+from corgi2.stores.local import LocalStore
+
+_log = logging.getLogger("corgi2")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """A data set's blocks; ``lineage`` where corgi2 shuffled it: a row a block, the coarsest level first."""
+
+    source: Source
+    index: Index
+    lineage: Indices | None
+
+    @property
+    def is_counted(self) -> bool:
+        return self.index.is_counted
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same shards, wherever they lie."""
+        state = hashlib.sha256()
+        for path, size in zip(*(self.index.shards.column(name).to_pylist() for name in ("path", "size")), strict=True):
+            state.update(f"{path}\0{size}\0".encode())
+        for name in ("shard", "start", "records"):
+            state.update(np.ascontiguousarray(self.index.column(name), "<i8").tobytes())
+        return state.hexdigest()[:16]
+
+
+def open_catalog(
+    uri: str | os.PathLike[str], options: Options | None, needs_counts: bool, buffer_bytes: int | None = None
+) -> Catalog:
+    """The blocks at a URI. Where the records must be counted, a local folder is scanned once, with progress, in so much
+    memory."""
+    source = find_source(uri, options)
+    index = open_index(source) or _counted(source, uri, needs_counts, buffer_bytes)
+    source = replace(source, entries=tuple(index.entries))
+    return Catalog(source, index, lineage_of(index))
+
+
+def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool, buffer_bytes: int | None) -> Index:
+    is_local = isinstance(source.store, LocalStore)
+    if not is_local and not source.format.has_footer:
+        if needs_counts:
+            raise SourceError(
+                f"{source.url}: has no index, and an epoch of counted records needs one; run once: corgi2 index "
+                f"{shlex.quote(os.fspath(uri))}  (or give repeat=True, for endless epochs without a count)"
+            )
+        return forecast(source, sketch_source(source), None, reading_bytes(buffer_bytes)).index
+    cache = cache_store(source)
+    with _alone(cache) as can_keep:
+        index = open_index(source)  # somebody else may have been faster
+        if index is None:
+            found = index_source(source, known=load_index(source.store), buffer_bytes=buffer_bytes)
+            index = forecast(source, found, None, reading_bytes(buffer_bytes)).index
+            if can_keep:
+                save_index(cache, index)
+    return index
+
+
+@contextmanager
+def _alone(cache: Store) -> Iterator[bool]:
+    """One process of this machine at a time: the others wait for what it finds. Says whether that can be kept."""
+    folder = Path(cache.url)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        _log.warning("the index cannot be kept in %s (%s): it is made anew each time", folder, error.strerror)
+        yield False
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield True
+
+
+def lineage_of(index: Index) -> Indices | None:
+    """A row a block, where all blocks have one, of one depth."""
+    column = index.blocks.column("lineage").combine_chunks()
+    depth = numpy_of(column.value_lengths())
+    if not len(depth) or depth.min() == 0 or depth.min() != depth.max():
+        return None
+    return numpy_of(column.flatten()).astype(np.int64).reshape(len(depth), -1)

@@ -1,0 +1,30 @@
+"""The files that corgi2 keeps: a line with the version of their form and a checksum, and then what they hold.
+
+Whatever happens to such a file by accident shows when it is read, and so does one of another version: one line names it
+and the way out. Whoever can write a file can seal it, too: a seal proves nothing against an adversary.
+"""
+
+from corgi2.errors import SourceError
+from corgi2.records.shard import Buffer, Checksum
+
+VERSION = 3
+"""Of all that lies in ``.corgi2/``. Raised whenever that changes."""
+_NAME, _DIGITS, _LONGEST = b"corgi2", 2 * Checksum.SIZE, 64
+
+
+def seal(data: Buffer) -> bytes:
+    return b"%s %d %s\n%s" % (_NAME, VERSION, Checksum.of(data).hex().encode(), data)
+
+
+def unseal(data: Buffer, name: str, way_out: str) -> memoryview:
+    """What a sealed file holds, where it lies."""
+    line, newline, _ = bytes(data[:_LONGEST]).partition(b"\n")
+    words = line.split(b" ")
+    if not newline or len(words) != 3 or words[0] != _NAME or not words[1].isdigit() or len(words[2]) != _DIGITS:
+        raise SourceError(f"{name}: is damaged, or was written by an earlier version of corgi2; {way_out}")
+    if int(words[1]) != VERSION:
+        raise SourceError(f"{name}: has version {int(words[1])}, and this corgi2 knows version {VERSION}; {way_out}")
+    body = memoryview(data)[len(line) + 1 :]
+    if Checksum.of(body).hex().encode() != words[2]:
+        raise SourceError(f"{name}: is damaged: its checksum is wrong; {way_out}")
+    return body

@@ -1,0 +1,5 @@
+"""WebDataset tar."""
+
+from corgi2.formats.tar.format import FORMATS
+
+__all__ = ["FORMATS"]

@@ -1,0 +1,261 @@
+"""What a shuffle keeps in its target, under ``.corgi2/c0/`` (in place: ``c1``, ``c2``, …, one a generation).
+
+    plan                    what to do; written once, first
+    source-3f2a…            the shards and blocks to read, as planned
+    replaced-9c1e…          old shards, as somebody has put them back since, in place: they are read instead
+    fate                    in place: whether old shards are consumed, or the shuffle was discarded; decided once
+    lock                    who is at work: a courtesy, nothing rests on it
+    pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
+    pass-1/000007-002.tar   a block between two passes; deleted when it was consumed
+    done                    the sums of the whole; written last, after the index
+
+A group with a marker is done for ever. Whatever lacks one is made again, to the same bytes. Every file is sealed.
+"""
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from corgi2.dataset.seal import seal, unseal
+from corgi2.dataset.source import DONE_NAME, PLAN_NAME, run_folder
+from corgi2.errors import ChangedError, SourceError
+from corgi2.process import HOST, is_alive
+from corgi2.records.digest import Digest
+from corgi2.records.shard import Block
+from corgi2.stores import Entry, Store, read_path
+
+CONSUMED, DISCARDED = "consumed", "discarded"
+"""What may become of a shuffle in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewShard:
+    """A shard that a group wrote."""
+
+    path: str
+    size: int
+    checksum: bytes
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a group read and wrote."""
+
+    group: int
+    input: Digest
+    output: Digest
+    shards: tuple[NewShard, ...]
+    skipped: tuple[str, ...] = ()
+    """The damage in shards that were left out."""
+    plan: str = ""
+    """The recipe that it was made by."""
+
+    def encode(self) -> bytes:
+        return seal(json.dumps(asdict(self), indent=1, default=bytes.hex).encode())
+
+    @staticmethod
+    def decode(data: bytes | bytearray, name: str, way_out: str = "delete it to make its group again") -> "Marker":
+        try:
+            return _marker(json.loads(bytes(unseal(data, name, way_out))))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SourceError(f"{name}: the marker is damaged ({error}); {way_out}") from error
+
+
+def _marker(fields: dict[str, Any]) -> Marker:
+    shards = tuple(
+        NewShard(
+            shard["path"],
+            shard["size"],
+            bytes.fromhex(shard["checksum"]),
+            tuple(Block(**block | {"checksum": bytes.fromhex(block["checksum"])}) for block in shard["blocks"]),
+        )
+        for shard in fields["shards"]
+    )
+    digests = Digest(**fields["input"]), Digest(**fields["output"])
+    return Marker(fields["group"], *digests, shards, tuple(fields["skipped"]), fields["plan"])
+
+
+@dataclass(frozen=True, slots=True)
+class PassSum:
+    """All groups of a pass together."""
+
+    groups: int
+    input: Digest
+    output: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a finished shuffle has done."""
+
+    passes: tuple[PassSum, ...]
+    skipped: tuple[str, ...]
+    """The damage in shards that were left out while it ran."""
+    buffer_bytes: int
+    """Of the run that finished it: the plan's, or more."""
+    replaced: tuple[str, ...]
+    """The files that say which shards were put back, if any."""
+
+    def encode(self) -> bytes:
+        return seal(json.dumps(asdict(self), indent=1).encode())
+
+    @staticmethod
+    def decode(data: bytes | bytearray, name: str) -> "Done":
+        way_out = "restore it from a backup, or compare with the source: corgi2 verify SRC DST"
+        try:
+            fields = json.loads(bytes(unseal(data, name, way_out)))
+            sums = [
+                PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
+            ]
+            lines = tuple(fields["skipped"]), int(fields["buffer_bytes"]), tuple(fields["replaced"])
+            return Done(tuple(sums), *lines)
+        except (ValueError, TypeError, KeyError) as error:
+            raise SourceError(f"{name}: is damaged ({error}); {way_out}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The files of one shuffle in its target."""
+
+    store: Store
+    generation: int
+
+    @property
+    def folder(self) -> str:
+        return run_folder(self.generation)
+
+    @property
+    def plan_path(self) -> str:
+        return f"{self.folder}/{PLAN_NAME}"
+
+    def source_path(self, sha256: str) -> str:
+        """Named by its content, so that two plans that are made at once do not meet."""
+        return f"{self.folder}/source-{sha256[:16]}"
+
+    @property
+    def _replaced_path(self) -> str:
+        return f"{self.folder}/replaced-"
+
+    def is_replaced(self, path: str) -> bool:
+        return path.startswith(self._replaced_path)
+
+    def write_replaced(self, entries: Sequence[Entry]) -> None:
+        """Before they are read: whoever finds one of them beside its group's marker knows that it was consumed."""
+        data = json.dumps(
+            [{"path": entry.path, "size": entry.size, "etag": entry.etag} for entry in entries], indent=1
+        ).encode()
+        self.store.publish(f"{self._replaced_path}{hashlib.sha256(data).hexdigest()[:16]}", [seal(data)])
+
+    def replaced_paths(self) -> list[str]:
+        return [entry.path for entry in self.store.list(self.folder, levels=1) if self.is_replaced(entry.path)]
+
+    def read_replaced(self) -> set[Entry]:
+        """All that were ever put back."""
+        there = self.replaced_paths()
+        return {Entry(**fields) for path in there for fields in json.loads(self._unsealed(path) or b"[]")}
+
+    def _unsealed(self, path: str) -> bytes | None:
+        """None where there is no such file."""
+        data = read_path(self.store, path)
+        return None if data is None else bytes(unseal(data, f"{self.store.url}/{path}", "restore it from a backup"))
+
+    @property
+    def fate_path(self) -> str:
+        return f"{self.folder}/fate"
+
+    def fate(self) -> str | None:
+        """None where it is not decided."""
+        data = self._unsealed(self.fate_path)
+        return None if data is None else data.decode(errors="replace")
+
+    def decide(self, fate: str) -> bool:
+        """Whether this is the fate of a shuffle in place: whoever comes first decides, for ever. Before old shards are
+        deleted, it is that they are; before new ones are, that no run will delete an old one."""
+        if self.fate() is None:
+            self.store.create(self.fate_path, seal(fate.encode()))
+        return self.fate() == fate
+
+    @property
+    def done_path(self) -> str:
+        return f"{self.folder}/{DONE_NAME}"
+
+    def read_done(self) -> Done | None:
+        """None where it is not finished."""
+        data = read_path(self.store, self.done_path)
+        return None if data is None else Done.decode(data, f"{self.store.url}/{self.done_path}")
+
+    def write_done(self, done: Done) -> None:
+        self.store.publish(self.done_path, [done.encode()])
+
+    @property
+    def lock_path(self) -> str:
+        return f"{self.folder}/lock"
+
+    def pass_folder(self, number: int) -> str:
+        return f"{self.folder}/pass-{number}"
+
+    def marker_path(self, number: int, group: int) -> str:
+        return f"{self.pass_folder(number)}/groups/{group:06d}"
+
+    def maker_of(self, path: str) -> tuple[int, int] | None:
+        """The pass and the group that wrote a shard between two passes."""
+        match = re.fullmatch(rf"{re.escape(self.folder)}/pass-(\d+)/(\d+)-\d+\.[^/]*", path)
+        return (int(match[1]), int(match[2])) if match else None
+
+    def between(self, passes: int) -> list[str]:
+        """Blocks that lie between the passes."""
+        folders = [self.pass_folder(number) for number in range(1, passes)]
+        return [entry.path for folder in folders for entry in self.store.list(folder, levels=1)]
+
+    def marked(self, number: int, groups: int) -> list[int]:
+        """The groups of a pass that are done."""
+        there = {entry.path for entry in self.store.list(f"{self.pass_folder(number)}/groups")}
+        return [group for group in range(groups) if self.marker_path(number, group) in there]
+
+    def read_marker(self, number: int, group: int) -> Marker | None:
+        path = self.marker_path(number, group)
+        data = read_path(self.store, path)
+        if data is None:
+            return None
+        is_consumed = self.generation or number > 1  # so that its group cannot be made again
+        way_out = "restore it from a backup" if is_consumed else "delete it to make its group again"
+        return Marker.decode(data, f"{self.store.url}/{path}", way_out)
+
+    def write_marker(self, number: int, marker: Marker, read_back: bool) -> None:
+        """``read_back`` where something will be deleted because the marker is there."""
+        self.store.publish(self.marker_path(number, marker.group), [marker.encode()])
+        if read_back and self.read_marker(number, marker.group) != marker:
+            path = self.marker_path(number, marker.group)
+            raise SourceError(f"{self.store.url}/{path}: is not what was written there; nothing was deleted")
+
+    @contextmanager
+    def lock(self) -> Iterator[str | None]:
+        """Say who is at work, as long as it lasts; who else seems to be. An interrupt does not wait for a store."""
+        other = self.other()
+        mine = {"host": HOST, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
+        self.store.publish(self.lock_path, [seal(json.dumps(mine).encode())])
+        try:
+            yield other
+        except Exception:
+            self.store.delete(self.lock_path)
+            raise
+        else:
+            self.store.delete(self.lock_path)
+
+    def other(self) -> str | None:
+        """Who seems to be at work."""
+        try:
+            lock = json.loads(self._unsealed(self.lock_path) or b"")
+            host, pid, since = str(lock["host"]), int(lock["pid"]), str(lock["since"])
+        except (ChangedError, SourceError, ValueError, KeyError, TypeError):
+            return None  # removed or written just now, or by a version to come; a courtesy may fail
+        if host == HOST and not is_alive(pid):
+            return None
+        return f"process {pid} on {host}, since {since}"

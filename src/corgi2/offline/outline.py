@@ -1,0 +1,116 @@
+"""The blocks to plan with: from the listing, or from the index or the footers where there are any. A scan is the last
+resort, and is announced."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from corgi2.dataset.estimate import forecast
+from corgi2.dataset.index import Index, merge, of_index, open_index, sketch_source, survey_source, whole_shards
+from corgi2.dataset.source import Source
+from corgi2.errors import DamageError, NoRecordError, ShardError
+from corgi2.offline.recipe import Settings
+from corgi2.records.arrays import numpy_of
+from corgi2.records.shard import BLOCK_BYTES
+from corgi2.sizes import format_size, plural
+
+_log = logging.getLogger("corgi2")
+
+EMPTY = "the shard is empty (zero bytes); restore it from its source, or remove it"
+_GLANCES = 16
+"""At shards, at a time: each is one small read."""
+_BLOCKS_AT_LEAST = 8
+"""A shard that is too large is cut into blocks of which the buffer holds so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The shards and blocks to plan with."""
+
+    source: Source
+    index: Index
+    growth: float
+    skipped: tuple[str, ...]
+
+
+def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str) -> Outline:
+    if not settings.skip_bad:
+        _check_filled(source)
+    index, skipped = _blocks(source, settings, buffer_bytes)
+    source = of_index(source, index)
+    if settings.in_place or settings.skip_bad:
+        index = whole_shards(index)
+    blocks = index.blocks.num_rows
+    n = (
+        blocks
+        if settings.passes > 1
+        else min(settings.buffer_blocks or blocks, blocks * buffer_bytes // index.footprint)
+    )
+    guess = forecast(source, index, profile, buffer_bytes, settings.skip_bad, max(1, n))
+    index = guess.index
+    if not (settings.in_place or settings.skip_bad):
+        index = _cut_large(source, index, buffer_bytes)
+    return Outline(source, index, guess.growth, skipped)
+
+
+def _check_filled(source: Source) -> None:
+    """A file of no bytes is what a copy leaves that has failed: no shard of any format, as the listing tells."""
+    empty = [f"{source.url}/{entry.path}" for entry in source.entries if not entry.size]
+    if empty:
+        raise DamageError([ShardError(name, 0, EMPTY) for name in empty])
+
+
+def _check_records(source: Source) -> None:
+    """In place, a shard without a record would stop the shuffle where nobody can go back. The front of a shard tells,
+    but for those that begin with something else at length: these few are read whole."""
+    with ThreadPoolExecutor(_GLANCES) as pool:
+        shown = list(
+            pool.map(lambda number: source.format.shows_record(source.shard(number)), range(len(source.entries)))
+        )
+    unsure = tuple(entry for entry, shows in zip(source.entries, shown, strict=True) if not shows)
+    damage = survey_source(replace(source, entries=unsure)).damage if unsure else ()
+    empty = [error for error in damage if isinstance(error, NoRecordError)]
+    if empty:
+        raise DamageError(empty)
+
+
+def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Index, tuple[str, ...]]:
+    """From the index, the footers, the listing, or, if there is no other way, a scan."""
+    index = open_index(source)
+    if index is not None:
+        return index, ()
+    needs_counts = settings.shard_records is not None and settings.passes == 1
+    if not source.format.has_footer and not needs_counts:
+        if settings.in_place:
+            _check_records(source)
+        return sketch_source(source), ()
+    if not source.format.has_footer:
+        size = format_size(sum(entry.size for entry in source.entries))
+        _log.warning("--shard-records has to count the records first: scanning %s (corgi2 index would keep it)", size)
+    survey = survey_source(source, buffer_bytes=buffer_bytes)
+    if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
+        raise DamageError(survey.damage)
+    return survey.index, tuple(map(str, survey.damage))
+
+
+def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
+    """Shards that do not fit the buffer, cut into blocks, where the format can be read in parts."""
+    whole = (index.column("start") == 0) & (
+        index.column("length") == numpy_of(index.shards["size"])[index.column("shard")]
+    )
+    large = index.column("shard")[whole & (index.column("footprint") > buffer_bytes)]
+    if not len(large) or not source.format.has_ranges or source.format.has_footer:
+        return index
+    part = replace(source, entries=tuple(source.entries[int(number)] for number in large))
+    size = format_size(sum(entry.size for entry in part.entries))
+    _log.warning(
+        "%s of more than the buffer's %s, to be read in parts: scanning %s first",
+        plural(len(large), "shard"),
+        format_size(buffer_bytes),
+        size,
+    )
+    block_bytes = max(1, min(BLOCK_BYTES, buffer_bytes // _BLOCKS_AT_LEAST))
+    survey = survey_source(part, block_bytes, buffer_bytes=buffer_bytes)
+    if survey.damage:
+        raise DamageError(survey.damage)
+    return merge(index, replace(survey.index, block_bytes=index.block_bytes))

@@ -1,0 +1,150 @@
+"""The groups of one pass, for whoever makes them: the threads of this process, or a task of a cluster.
+
+A group is made on its own: its blocks are read, shuffled and written, then its marker. Whoever finds the marker there
+leaves the group alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from corgi2.budget import arena_bytes, crew, decoding_crew, upload_share
+from corgi2.dataset.index import of_index
+from corgi2.errors import ChangedError, Corgi2Error, ShardError, SourceError, TooLargeError
+from corgi2.memory import give_back
+from corgi2.offline.group import Mixer, Mixing, Threads
+from corgi2.offline.journal import Journal, Marker
+from corgi2.offline.passes import Stage
+from corgi2.offline.recipe import Recipe
+from corgi2.records.block import Arena, Indices
+from corgi2.stores import Requests, Store, read_path
+
+_TWO_PLANS = (
+    "two shuffles began there at the same time, on a store that does not keep them apart. Nothing was deleted that is "
+    "not safe elsewhere; corgi2 verify tells what is there"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a group."""
+
+    group: int
+    marker: Marker | None
+    """None where somebody else had made it."""
+    requests: Requests
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A stage, and where its groups go."""
+
+    recipe: Recipe
+    target: Store
+    stage: Stage
+    given_bytes: int = 0
+    """The buffer that the run was given, where that is more than the plan's."""
+
+    @property
+    def room_bytes(self) -> int:
+        """Memory for a block that cannot be halved."""
+        return max(self.recipe.buffer_bytes, self.given_bytes)
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.target, self.recipe.generation)
+
+    def path(self, group: int, shard: int) -> str:
+        """Where a shard of a group goes: into the target, or, between two passes, into the journal."""
+        recipe, stage = self.recipe, self.stage
+        if stage.is_last:
+            return f"{recipe.prefix}{group * stage.shards + shard:06d}{recipe.suffix}"
+        return f"{self.journal.pass_folder(stage.number)}/{group:06d}-{shard:03d}{recipe.suffix}"
+
+    def marker(self, group: int) -> Marker | None:
+        """Of this plan. Where a store ignores conditions on writes, two that begin at once may both have made one."""
+        marker = self.journal.read_marker(self.stage.number, group)
+        if marker is not None and marker.plan != self.recipe.id:
+            raise SourceError(f"{self.target.url}: group {group} was made by another plan; {_TWO_PLANS}")
+        return marker
+
+    def _check_plan(self) -> None:
+        """Before anything is deleted: the plan that lies there is still this one."""
+        path = self.journal.plan_path
+        name, found = f"{self.target.url}/{path}", read_path(self.target, path)
+        if found is None or Recipe.decode(found, name).id != self.recipe.id:
+            raise SourceError(f"{name}: was replaced by another plan; {_TWO_PLANS}")
+
+    def arena(self) -> Arena:
+        return Arena(arena_bytes(self.room_bytes))
+
+    def threads(self, workers: int) -> Threads:
+        """As many as were asked for, or as there is room for."""
+        stage, index, buffer_bytes = self.stage, self.stage.index, self.recipe.buffer_bytes
+        shards = len(stage.groups) * stage.shards
+        held = upload_share(self.target, buffer_bytes, int(self.recipe.growth * index.bytes) // shards)
+        found = crew(workers, buffer_bytes, held)
+        if stage.source.format.writes_blocks:
+            sizes = index.column("footprint"), index.column("length")
+            found = decoding_crew(found, buffer_bytes, *sizes, index.footprint // (shards * stage.blocks))
+        return Threads(found.readers, found.writers)
+
+    def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
+        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance, self.room_bytes)
+
+    def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
+        """None where another run has made the group meanwhile."""
+        if self.marker(group) is not None:
+            return None
+        give_back()
+        try:
+            return mixer.start(group, blocks)
+        except Corgi2Error as error:
+            if self.stage.consumes and self.marker(group) is not None:  # and has deleted what we were reading
+                return None
+            if self.stage.number > 1 and (damage := self._damage_between(error)) is not None:
+                raise damage from error
+            raise
+
+    def _damage_between(self, error: Corgi2Error) -> ShardError | None:
+        """Of a shard that a pass of this shuffle wrote for the next one: no other program knows of it."""
+        if isinstance(error, TooLargeError) or not isinstance(error, ShardError | ChangedError):
+            return None
+        before, offset = self.stage.number - 1, error.offset if isinstance(error, ShardError) else 0
+        names = (f"{self.target.url}/{entry.path}" for entry in self.stage.source.entries)
+        name = next((name for name in names if error.problem_text.startswith(f"{name}: ")), None)
+        return ShardError(name, offset, f"damaged or gone since pass {before} wrote it") if name else None
+
+    def settle(self, mixing: Mixing | None) -> Marker | None:
+        """Wait for the shards, and write the marker."""
+        if mixing is None:
+            return None
+        marker = mixing.finish()
+        if self.stage.consumes:
+            self._check_plan()
+        self.journal.write_marker(self.stage.number, marker, read_back=self.stage.consumes)
+        return marker
+
+    def only(self, group: int) -> "Work":
+        """The same, knowing the blocks of one group and nothing else: little enough to be sent."""
+        numbers, blocks = np.unique(self.stage.groups[group], return_inverse=True)
+        index = self.stage.index.select(numbers)
+        source = replace(of_index(self.stage.source, index), others=())
+        return replace(self, stage=replace(self.stage, source=source, index=index, groups=[blocks], lineage=[]))
+
+    def make(self, group: int, workers: int) -> Made:
+        """The one group that this knows, in a process of its own."""
+        stores = {id(store): store for store in (self.stage.source.store, self.target)}.values()
+        before = [replace(store.requests) for store in stores]
+        with self.threads(workers) as threads, threads.stopping():
+            mixer = self.mixer(self.arena(), threads, _ignore)
+            marker = self.settle(self.start(mixer, group, self.stage.groups[0]))
+        requests = Requests()
+        for store, earlier in zip(stores, before, strict=True):
+            requests.add(store.requests.since(earlier))
+        return Made(group, marker, requests)
+
+
+def _ignore(_: int) -> None:
+    """Nobody here watches how far it is."""

@@ -1,0 +1,1 @@
+"""Pages with pictures, as text: HTML and SVG that load nothing."""

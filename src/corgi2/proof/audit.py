@@ -1,0 +1,360 @@
+"""The proof without the source: a shuffled data set is what its shuffle wrote, and that is what it read.
+
+Every shard is compared with the checksum in its group's marker, every record is hashed again with the key of the plan,
+and the sums are compared with those that the markers hold of what went in and what came out. All files in ``.corgi2/``
+are read, sealed as they are, or named as not covered. In place, that is all the proof there can be. It finds accidents:
+whoever can rewrite the folder can rewrite the sums as well.
+"""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from corgi2.dataset.index import Index, load_index, make_index, without
+from corgi2.dataset.source import CORGI_FOLDER, INDEX_PATH, Source, find_source, generations, is_matched
+from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
+from corgi2.offline.job import load_plan
+from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
+from corgi2.offline.recipe import Recipe
+from corgi2.progress import progress
+from corgi2.records.arrays import number_array
+from corgi2.records.digest import Digest
+from corgi2.records.shard import READING_BYTES, Block, Checksum, ShardFile, WatchedShard, checksum_of
+from corgi2.sizes import plural
+from corgi2.stores import Options, Store
+
+_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found wrong; nothing, if it holds."""
+
+    records: int
+    shards: int
+    is_quick: bool
+    with_replacement: bool
+    """Records were drawn: some are there more than once, others not at all."""
+    skipped: tuple[str, ...]
+    """The damage in shards that the shuffle left out."""
+    problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What the proof does not cover."""
+
+    @property
+    def same(self) -> bool:
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"same": self.same}
+
+    def as_text(self) -> str:
+        left_out = [f"left out: {line}" for line in self.skipped]
+        return "\n".join([self._verdict(), *self.problems, *self.notes, *left_out])
+
+    def _verdict(self) -> str:
+        if not self.same:
+            return f"NOT what the shuffle wrote: {plural(len(self.problems), 'problem')}"
+        what = f"{plural(self.records, 'record')} in {plural(self.shards, 'shard')}"
+        if self.is_quick:
+            return f"{what}: sizes, times and sums are those that the shuffle wrote; the shards were not read"
+        once = "as the shuffle drew them" if self.with_replacement else "each is there exactly once"
+        return f"{what}: {once}, and unaltered"
+
+
+def audit(
+    dst: str | os.PathLike[str],
+    storage_options: Options | None = None,
+    *,
+    quick: bool = False,
+    memory: int = _THREADS * READING_BYTES,
+) -> Audit:
+    """Check shuffled data against its index and its markers; ``quick`` reads no shard."""
+    target = find_source(dst, storage_options, "verify")
+    kept = _read_kept(target.store)
+    problems = [*kept.problems]
+    index = _read_index(target, problems, bool(kept.shuffles))
+    written = {path: shard for path, shard in kept.live.items() if is_matched(target, path)}
+    there, found = _compare_listing(target, written, index, quick)
+    problems += there
+    digests = {} if quick else _read_all(target, index, [written[path] for path in found], kept, memory)
+    problems += [wrong for wrong in digests.values() if isinstance(wrong, str)]
+    if quick:
+        problems += _indexed_anew(target, index, written)
+    elif not problems:
+        sums = {path: each for path, each in digests.items() if isinstance(each, Digest)}
+        problems += _compare_records(index, sums, kept)
+    last = kept.shuffles[-1] if kept.shuffles else None
+    return Audit(
+        index.records,
+        len(written),
+        quick,
+        last is not None and last.recipe.settings.with_replacement,
+        last.skipped if last is not None else (),
+        tuple(problems),
+        kept.notes,
+    )
+
+
+def _read_index(target: Source, problems: list[str], shuffled: bool) -> Index:
+    """What it says of the shards that were named; one that cannot be read is a problem, and stands for none."""
+    try:
+        index = load_index(target.store)
+    except SourceError as error:
+        index = None
+        problems.append(str(error))
+    else:
+        if index is None and not shuffled:
+            raise SourceError(
+                f"{target.url}: has no index to be compared with; name the source, too: corgi2 verify SRC {target.url}"
+            )
+        if index is None:
+            problems.append(f"{target.url}/{INDEX_PATH}: is gone; corgi2 index {target.url} makes it anew")
+    if index is None:
+        return make_index(target.format.suffix, 0, [])
+    return without(index, {path for path in index.shards.column("path").to_pylist() if not is_matched(target, path)})
+
+
+def _indexed_anew(target: Source, index: Index, written: dict[str, NewShard]) -> list[str]:
+    """Shards whose index is not the one that the shuffle wrote, so that their times say nothing."""
+    known = zip(*(index.shards.column(name).to_pylist() for name in ("path", "checksum")), strict=True)
+    return [
+        f"indexed since the shuffle: {target.url}/{path}; only reading it tells (leave out --quick)"
+        for path, checksum in known
+        if path in written and written[path].checksum != checksum
+    ]
+
+
+def _compare_listing(
+    target: Source, written: dict[str, NewShard], index: Index, quick: bool
+) -> tuple[list[str], list[str]]:
+    """What is missing, extra, of another size or not in the index; and the shards that can be read."""
+    now = {entry.path: entry for entry in target.entries}
+    known = {entry.path: entry for entry in index.entries}
+    problems, sound = [], []
+    for path, shard in sorted(written.items()):
+        found, name = now.pop(path, None), f"{target.url}/{path}"
+        if found is None:
+            problems.append(f"missing: {name}")
+        elif found.size != shard.size:
+            problems.append(f"altered: {name} has {found.size} bytes, not {shard.size}")
+        elif index.shards.num_rows and path not in known:
+            problems.append(f"not in the index: {name}")
+        elif quick and path in known and found.etag != known[path].etag:
+            problems.append(f"altered: {name} was written after the shuffle, or copied")
+        else:
+            sound.append(path)
+    problems += [
+        f"extra: {target.url}/{path} was not written by the shuffle; move it away, or name the others by a glob"
+        for path in now
+    ]
+    gone = sorted(known.keys() - written.keys() - now.keys())
+    return problems + [f"in the index, but no shard of the shuffle: {target.url}/{path}" for path in gone], sound
+
+
+def _read_all(
+    target: Source, index: Index, shards: list[NewShard], kept: "_Kept", memory: int
+) -> dict[str, Digest | str]:
+    """For each shard, by path, the digest of its records, or what is wrong with it."""
+    place = {entry.path: number for number, entry in enumerate(target.entries)}
+    rows = {path: number for number, path in enumerate(index.shards.column("path").to_pylist())}
+    with progress("verifying", 2 * sum(shard.size for shard in shards)) as bar, ThreadPoolExecutor(_THREADS) as pool:
+
+        def one(shard: NewShard) -> tuple[str, Digest | str]:
+            file, key = target.shard(place[shard.path]), kept.keys[shard.path]
+            watched = WatchedShard(file, bar.advance, threading.Event())
+            try:
+                _check_bytes(watched, shard)
+                if shard.path in rows:
+                    _check_index(file, shard, _blocks_of(index, rows[shard.path]))
+                tables = target.format.stream(file, memory // _THREADS)
+                return shard.path, sum((target.format.digest(table, key) for table in tables), Digest())
+            except TooLargeError:  # which says nothing of the shard
+                raise
+            except (ShardError, StoreError) as error:
+                return shard.path, f"altered: {error}"
+            finally:
+                bar.advance(file.size)
+
+        return dict(pool.map(one, shards))
+
+
+def _check_bytes(file: ShardFile, shard: NewShard) -> None:
+    """Compare a shard's bytes with the checksum of all of it; if they differ, with those of its blocks."""
+    if checksum_of(file) == shard.checksum:
+        return
+    for block in shard.blocks:
+        if _checksum(file, block) != block.checksum:
+            raise ShardError(file.name, block.start, f"the block of {block.length} bytes is not what was written")
+    raise ShardError(file.name, 0, "the shard is not what was written")
+
+
+def _check_index(file: ShardFile, shard: NewShard, blocks: list[Block]) -> None:
+    """Compare what the index says of a shard with what was written; with the shard, if it was cut otherwise since."""
+    written = {(block.start, block.length): block for block in shard.blocks}
+    for block in blocks:
+        same = written.get((block.start, block.length))
+        checksum = same.checksum if same is not None else _checksum(file, block)
+        if (block.checksum and block.checksum != checksum) or (same is not None and same.records != block.records):
+            raise ShardError(file.name, block.start, "the index says otherwise than the shard; run corgi2 index again")
+    if sum(block.records for block in blocks) != sum(block.records for block in shard.blocks):
+        raise ShardError(file.name, 0, "the index counts other records than were written; run corgi2 index again")
+
+
+def _checksum(file: ShardFile, block: Block) -> bytes:
+    view = memoryview(bytearray(block.length))
+    file.readinto(block.start, view)
+    return Checksum.of(view)
+
+
+def _blocks_of(index: Index, shard: int) -> list[Block]:
+    rows = index.blocks.take(number_array(np.flatnonzero(index.column("shard") == shard))).to_pylist()
+    names = [field.name for field in fields(Block)]
+    return [Block(**{name: row[name] for name in names}) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shuffle:
+    """What a finished shuffle has kept of itself."""
+
+    recipe: Recipe
+    done: Done
+    markers: tuple[Marker, ...]
+    """Of its last pass."""
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        return (*self.recipe.skipped, *self.done.skipped)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What all shuffles have kept: what is wrong with it, what of it nothing covers, and the shards that they wrote and
+    that no later one has consumed."""
+
+    problems: list[str] = field(default_factory=list)
+    shuffles: list[_Shuffle] = field(default_factory=list)
+    live: dict[str, NewShard] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    """That the records of each were hashed with."""
+    covered: set[str] = field(default_factory=lambda: {INDEX_PATH})
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        strange = [path for path in self.files if path not in self.covered]
+        if not strange:
+            return ()
+        return (f"not covered: {plural(len(strange), 'file')} in {CORGI_FOLDER}/, such as {strange[0]}",)
+
+
+def _read_kept(store: Store) -> _Kept:
+    """Read what the shuffles have kept, the oldest first: a later one in place consumes what an earlier one wrote."""
+    kept = _Kept(files=[entry.path for entry in store.list(CORGI_FOLDER)])
+    found = [run for run in generations(kept.files) if _has_begun(Journal(store, run), kept)]
+    if not found:
+        kept.problems.append(
+            f"{store.url}: has no sums of a shuffle; name the source, too: corgi2 verify SRC {store.url}"
+        )
+    for generation in found:
+        _read_shuffle(Journal(store, generation), kept)
+    return kept
+
+
+def _has_begun(journal: Journal, kept: _Kept) -> bool:
+    """Whether a shuffle has written anything: not one that was killed before its plan was there, or discarded."""
+    before = journal.lock_path, journal.source_path("")
+    files = [path for path in kept.files if path.startswith(f"{journal.folder}/") and not path.startswith(before)]
+    try:
+        if files == [journal.fate_path] and journal.fate() == DISCARDED:
+            kept.covered |= set(files)
+            return False
+    except SourceError as error:
+        kept.problems.append(str(error))
+        return False
+    return bool(files)
+
+
+def _read_shuffle(journal: Journal, kept: _Kept) -> None:
+    try:
+        held, done = load_plan(journal), journal.read_done()
+        if held is None or done is None:
+            gone = journal.plan_path if held is None else journal.done_path
+            raise SourceError(
+                f"{journal.store.url}/{gone}: is gone; restore it from a backup, or compare with the source"
+            )
+        recipe, index = held
+        _check_decisions(journal, kept)
+        kept.problems += [f"{journal.store.url}/{path}: is gone" for path in done.replaced if path not in kept.files]
+    except SourceError as error:
+        kept.problems.append(str(error))
+        return
+    for entry in index.entries if recipe.settings.in_place else ():
+        kept.live.pop(entry.path, None)
+    markers = tuple(_add_up(journal, recipe, done, kept))
+    kept.covered |= {journal.plan_path, journal.source_path(recipe.blocks_sha256), journal.done_path}
+    kept.shuffles.append(_Shuffle(recipe, done, markers))
+    for shard in (shard for marker in markers for shard in marker.shards):
+        kept.live[shard.path], kept.keys[shard.path] = shard, recipe.key
+
+
+def _check_decisions(journal: Journal, kept: _Kept) -> None:
+    """What else a shuffle in place has written down."""
+    if journal.fate() != (CONSUMED if journal.generation else None):
+        raise SourceError(f"{journal.store.url}/{journal.fate_path}: is not what a finished shuffle leaves")
+    journal.read_replaced()
+    kept.covered |= {path for path in kept.files if path == journal.fate_path or journal.is_replaced(path)}
+
+
+def _add_up(journal: Journal, recipe: Recipe, done: Done, kept: _Kept) -> list[Marker]:
+    """Compare the markers of all passes with the sums; those of the last one."""
+    before: Digest | None = None
+    markers: list[Marker] = []
+    for number, sums in enumerate(done.passes, 1):
+        markers = [marker for group in range(sums.groups) if (marker := _marker(journal, number, group, recipe, kept))]
+        taken = sum((marker.input for marker in markers), Digest())
+        given = sum((marker.output for marker in markers), Digest())
+        if len(markers) < sums.groups or (taken, given) != (sums.input, sums.output):
+            kept.problems.append(f"the markers of pass {number} do not add up to what was noted at the end")
+        if not recipe.settings.with_replacement:
+            unequal = [marker.group for marker in markers if marker.input != marker.output]
+            kept.problems += [f"group {group} of pass {number} wrote other records than it read" for group in unequal]
+            if before not in (None, taken):
+                kept.problems.append(f"pass {number} read other records than the pass before wrote")
+        before = given
+    return markers
+
+
+def _marker(journal: Journal, number: int, group: int, recipe: Recipe, kept: _Kept) -> Marker | None:
+    path = journal.marker_path(number, group)
+    try:
+        marker = journal.read_marker(number, group)
+    except SourceError as error:
+        kept.problems.append(str(error))
+        return None
+    kept.covered.add(path)
+    if marker is None:
+        kept.problems.append(f"{journal.store.url}/{path}: is gone")
+    elif (marker.group, marker.plan) != (group, recipe.id):
+        kept.problems.append(f"{journal.store.url}/{path}: is the marker of another group, or of another plan")
+        return None
+    return marker
+
+
+def _compare_records(index: Index, found: dict[str, Digest], kept: _Kept) -> list[str]:
+    """Whether the shards of each shuffle, if they are all there, hold the records that it wrote."""
+    count = sum(each.count for each in found.values())
+    problems = []
+    if count != index.records:
+        problems.append(f"{count:,} records are there, the index knows {index.records:,}")
+    for shuffle in kept.shuffles:
+        paths = {shard.path for marker in shuffle.markers for shard in marker.shards}
+        is_whole = all(path in found and kept.keys[path] == shuffle.recipe.key for path in paths)
+        given = sum((marker.output for marker in shuffle.markers), Digest())
+        if is_whole and sum((found[path] for path in paths), Digest()) != given:
+            problems.append("the records that are there do not add up to those that were written")
+    return problems

@@ -1,0 +1,1 @@
+"""How well a data set is mixed: measured on a sample, predicted, and as a loader's buffer would see it."""
