@@ -21,10 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import webdataset as wds
 
-from corgi2.dataset.index import Index, blocks_table, index_source, load_index, make_index, save_index
+from corgi2.dataset.index import Index, blocks_table, make_index
+from corgi2.dataset.index_file import load_index, save_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
-from corgi2.records.block import SLICE_BYTES, Arena, Group, Indices, framed_table, gather
+from corgi2.records.arena import Arena, Indices
+from corgi2.records.group import SLICE_BYTES, Group, gather
 from corgi2.records.shard import BLOCK_BYTES, Piece
+from corgi2.records.spans import framed_table
 from corgi2.stores import open_store
 
 ROUNDS, LEAST_ROUNDS, ENOUGH_SECONDS = 40, 5, 12

@@ -35,7 +35,8 @@ from benchmarks.corpus import Seed, seeds
 from benchmarks.mutation import bomb, compress, damaged
 from corgi2.errors import ShardError
 from corgi2.formats import Format, format_of
-from corgi2.records.block import Arena, Group, gather
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group, gather
 from corgi2.records.shard import Piece
 from corgi2.sizes import parse_size
 

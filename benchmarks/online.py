@@ -103,7 +103,7 @@ _SEQUENTIAL = {
 }
 _OPEN = """
 from concurrent.futures import ThreadPoolExecutor
-from corgi2.records.block import Arena
+from corgi2.records.arena import Arena
 room = loader.room(1)
 pieces = loader.catalog.index.pieces(loader.catalog.source, range(room.blocks))
 def read_first():

@@ -25,8 +25,9 @@ import pickle, resource, sys, time
 import numpy as np, pyarrow as pa
 from dataclasses import replace
 from corgi2.formats import format_of
-from corgi2.dataset.index import Index, _BLOCKS, _SHARDS
-from corgi2.offline.recipe import Recipe, Settings
+from corgi2.dataset.index import Index, BLOCK_FIELDS, SHARD_FIELDS
+from corgi2.offline.plan import Recipe
+from corgi2.offline.settings import Settings
 from corgi2.dataset.source import Source
 from corgi2.offline.passes import first_stage
 from corgi2.stores import open_store
@@ -34,10 +35,10 @@ from corgi2.offline.work import Work
 
 count, n = int(sys.argv[1]), int(sys.argv[2])
 shards = pa.table([[f"train-{i:07d}.tar" for i in range(count)], [64_000_000] * count, ["etag"] * count, [""] * count,
-                   [b""] * count], schema=_SHARDS)
+                   [b""] * count], schema=SHARD_FIELDS)
 zeros, sizes = np.zeros(count, np.int64), np.full(count, 64_000_000)
 blocks = pa.table([np.arange(count, dtype=np.int32), zeros, sizes, zeros + 1000, sizes, np.ones(count, bool),
-                   [bytes(16)] * count, [[]] * count], schema=_BLOCKS)
+                   [bytes(16)] * count, [[]] * count], schema=BLOCK_FIELDS)
 index = Index(".tar", 64_000_000, shards, blocks)
 began = time.perf_counter()
 store = open_store("memory://driver")

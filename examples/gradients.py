@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import corgi2
-from corgi2.quality.measure import measure
+from corgi2.quality.measuring import measure
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))

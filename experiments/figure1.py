@@ -10,7 +10,7 @@ a full shuffle, more the more an example's place says about its time.
 import numpy as np
 from matplotlib.figure import Figure
 
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 from corgi2.order.simulate import ORDERS, Layout
 from experiments.results import COLORS, parser, publish
 

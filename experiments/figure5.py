@@ -16,7 +16,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from corgi2 import theory
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from corgi2.theory import Blocks
 from experiments.data import DEFAULT

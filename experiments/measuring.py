@@ -14,7 +14,7 @@ from pathlib import Path
 
 import corgi2
 from corgi2 import theory
-from corgi2.quality.measure import measure
+from corgi2.quality.measuring import measure
 from corgi2.theory import Blocks
 from experiments.data import DEFAULT, SETS, DataSet
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from corgi2 import theory
 from corgi2.order import simulate as orders
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 from corgi2.order.simulate import Layout, Stored
 from corgi2.theory import Blocks
 from experiments.results import parser, publish, style

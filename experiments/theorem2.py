@@ -18,7 +18,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from corgi2 import theory
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 from corgi2.order.simulate import Layout, as_stored, offline, online, random_access
 from corgi2.theory import Blocks
 from experiments.results import parser, publish, style

@@ -25,7 +25,8 @@ from benchmarks.chaos.census import Records
 from benchmarks.chaos.places import Folder
 from benchmarks.chaos.strikes import Strike, striking
 
-from corgi2.offline.run import Report, shuffle
+from corgi2.offline.report import Report
+from corgi2.offline.run import shuffle
 from tests.offline.test_shuffle import DyingError, content, write_source
 
 _CHILD_SECONDS = 60

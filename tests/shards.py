@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corgi2.dataset.seal import unseal
+from corgi2.dataset.sealing import unseal
 from corgi2.formats import Format, format_of
-from corgi2.records.block import Arena, Group, gather
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group, gather
 from corgi2.records.shard import Piece
 
 ARROW = int(pa.__version__.partition(".")[0])

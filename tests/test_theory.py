@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2 import theory
-from corgi2.order.draws import cut_evenly, cut_groups, even_order, permutation
+from corgi2.order.groups import cut_evenly, cut_groups, even_order
+from corgi2.order.permutations import permutation
 from corgi2.theory import Blocks
 
 Floats = npt.NDArray[np.float64]

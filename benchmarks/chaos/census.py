@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from corgi2.dataset.seal import unseal
+from corgi2.dataset.sealing import unseal
 
 Files = Mapping[str, bytes]
 """The content of a folder, by path."""

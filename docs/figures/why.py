@@ -4,7 +4,7 @@ from pathlib import Path
 
 from corgi2.orders import Layout, corgi2, corgipile, sliding_window
 
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 
 LAYOUT = Layout(blocks=25, examples=24, buffer=5)
 COUNT = LAYOUT.total

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from corgi2.version import __version__
 
 if TYPE_CHECKING:
-    from corgi2.dataset.index import index_source
+    from corgi2.dataset.scan import index_source
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
-    from corgi2.offline.run import Report, shuffle
+    from corgi2.offline.report import Report
+    from corgi2.offline.run import shuffle
     from corgi2.online.loader import Loader
     from corgi2.proof.comparison import Verdict, verify
     from corgi2.quality.description import inspect
@@ -30,12 +31,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "quality.description": ("inspect",),
-    "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
-    "dataset.index": ("index_source",),
+    "dataset.scan": ("index_source",),
+    "errors": (
+        "Corgi2Error",
+        "DamageError",
+        "ShardError",
+        "SourceError",
+        "StoreError",
+    ),
+    "offline.report": ("Report",),
+    "offline.run": ("shuffle",),
     "online.loader": ("Loader",),
-    "offline.run": ("Report", "shuffle"),
-    "proof.comparison": ("Verdict", "verify"),
+    "proof.comparison": (
+        "Verdict",
+        "verify",
+    ),
+    "quality.description": ("inspect",),
 }
 
 

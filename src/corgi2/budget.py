@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from corgi2.errors import SourceError
 from corgi2.formats.pipe import PIPE_BYTES
 from corgi2.memory import usable_memory
-from corgi2.records.block import SLACK_BYTES, Indices
+from corgi2.records.arena import SLACK_BYTES, Indices
 from corgi2.sizes import format_size
 from corgi2.stores import Store, upload_bytes, whole_bytes
 

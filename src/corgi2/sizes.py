@@ -7,7 +7,9 @@ _UNITS: dict[str, int] = {"": 1, "B": 1} | {
     for base, infix in ((1000, ""), (1024, "i"))
     for power, prefix in enumerate("KMGT", start=1)
 }
+
 _BY_LOWER_NAME = {name.lower(): factor for name, factor in _UNITS.items()}
+
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
@@ -48,3 +50,8 @@ def format_size(count: int) -> str:
         units.pop(0)
     digits = 0 if units[0] == "B" or value >= 100 else 1
     return f"{value:.{digits}f} {units[0]}"
+
+
+def number(value: float) -> str:
+    """With three digits that count, and no powers of ten."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -16,12 +16,12 @@ import corgi2
 from corgi2 import theory
 from corgi2.advice.methods import Means, Offline, Shape, Table
 from corgi2.advice.prices import NOTHING, known, load_prices
-from corgi2.advice.quote import Asked, quote
 from corgi2.advice.recommendation import Advice, advise
-from corgi2.advice.scout import By, Prediction, predict
-from corgi2.dataset.index import open_index
+from corgi2.advice.request import Asked, quote
+from corgi2.dataset.index_file import open_index
 from corgi2.dataset.source import find_source
 from corgi2.errors import SourceError
+from corgi2.quality.prediction import By, Prediction, predict
 from corgi2.theory import Blocks
 from tests.shards import parquet_of, tar_of
 

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from corgi2 import __version__
-from corgi2.cli.program import _command_line, main
+from corgi2.cli.program import main
+from corgi2.cli.words import command_line
 from tests.shards import parquet_of, tar_of, tar_of_infos
 
 
@@ -262,7 +263,7 @@ def test_a_pipe_is_no_shard(run: Run, tmp_path: Path) -> None:
 def test_the_command_that_goes_on_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["shuffle", "a", "s3://b/c", "--restart", "--dst-option", "secret_access_key=HUSH", "--buffer", "2GB"]
     monkeypatch.setattr(sys, "argv", ["corgi2", *words, "--dst-option=session_token=HUSH", "--dst-option", "region=eu"])
-    line = _command_line()
+    line = command_line()
     assert "HUSH" not in line
     assert line.startswith("corgi2 shuffle a s3://b/c --dst-option ")
     assert "secret_access_key=" in line

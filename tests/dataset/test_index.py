@@ -18,25 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import (
-    Index,
-    blocks_table,
-    cache_store,
-    index_source,
-    load_index,
-    make_index,
-    matches,
-    merge,
-    open_index,
-    save_index,
-    schema_difference,
-    survey_source,
-)
+from corgi2.dataset.index import Index, blocks_table, make_index, matches, merge
+from corgi2.dataset.index_file import cache_store, load_index, open_index, save_index
+from corgi2.dataset.scan import index_source, survey_source
+from corgi2.dataset.schemas import schema_difference
 from corgi2.dataset.source import find_source
 from corgi2.errors import DamageError, SourceError
 from corgi2.formats.parquet.schema import schema_text
-from corgi2.records.block import Arena
-from corgi2.records.shard import Block, Checksum
+from corgi2.records.arena import Arena
+from corgi2.records.checksum import Checksum
+from corgi2.records.shard import Block
 from corgi2.stores import open_store
 from corgi2.stores.local import LocalStore
 from tests.conftest import S3

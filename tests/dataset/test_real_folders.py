@@ -19,13 +19,13 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 import corgi2
-from corgi2.dataset.index import index_source
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source, same_files
 from corgi2.errors import ChangedError, Corgi2Error, DamageError, SourceError
 from corgi2.offline.journal import Journal
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import run_shuffle, shuffle
+from corgi2.offline.settings import Settings
 from corgi2.quality.description import inspect
 from corgi2.stores import Entry, File, read_path
 from corgi2.stores.local import LocalStore

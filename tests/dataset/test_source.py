@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from corgi2.dataset.source import Source, _expand, _glob, find_source
+from corgi2.dataset.patterns import expand, glob_pattern
+from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError, StoreError
 from corgi2.stores import open_store
 from tests.conftest import S3
@@ -118,7 +119,7 @@ def test_a_range_means_what_bash_makes_of_it(numbers: tuple[int, int, int, int])
     first, count, width, other = numbers
     pattern = f"a{{{first:0{width}d}..{first + count:0{other}d}}}.{{tar,{{x,y}}z}}"
     shown = subprocess.run(["bash", "-c", f"echo {pattern}"], capture_output=True, text=True, check=True)
-    assert set(_expand(pattern)) == set(shown.stdout.split())
+    assert set(expand(pattern)) == set(shown.stdout.split())
 
 
 WORDS = st.text("ab.-0]!", min_size=1, max_size=3)
@@ -144,7 +145,7 @@ def test_a_glob_means_what_it_means_to_the_standard_library(
         (folder / file).touch()
     matched = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - Path.glob takes hidden files
     expected = {path for path in matched if (folder / path).is_file() and not path.endswith("/")}  # it finds "file/"
-    assert {file for file in files if re.fullmatch(_glob(pattern), file)} == expected
+    assert {file for file in files if re.fullmatch(glob_pattern(pattern), file)} == expected
 
 
 SPLITS = {

@@ -19,7 +19,7 @@ from corgi2.errors import DamageError, SourceError, TooLargeError
 from corgi2.formats import Format
 from corgi2.formats.parquet.pages import largest_page
 from corgi2.offline.run import shuffle
-from corgi2.records.block import Arena
+from corgi2.records.arena import Arena
 from corgi2.records.shard import Piece
 from tests.patching import patch_everywhere
 from tests.shards import JSONL, PARQUET, TAR, MemoryShard, parquet_of, tar_of

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from corgi2.errors import ShardError
 from corgi2.formats.parquet import lists, repeats
 from corgi2.formats.parquet.columns import holds_text, is_flat
-from corgi2.formats.parquet.format import Profile
+from corgi2.formats.parquet.profile import Profile
 from corgi2.formats.parquet.schema import schema_text, widened
 from corgi2.offline.run import shuffle
-from corgi2.order.draws import permutation
+from corgi2.order.permutations import permutation
 from corgi2.proof.comparison import verify
-from corgi2.records.block import Arena, Group, gather
-from corgi2.records.digest import Digest
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group, gather
+from corgi2.records.hashing import Digest
 from corgi2.records.shard import Piece
 from tests.shards import ARROW, PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from corgi2.formats import format_of
 from corgi2.formats import pipe as module
 from corgi2.formats.pipe import PIPE_BYTES, Pipe, piped
-from corgi2.records.block import framed_table
-from corgi2.records.shard import Checksum, end
+from corgi2.records.checksum import Checksum
+from corgi2.records.shard import end
+from corgi2.records.spans import framed_table
 
 
 def _encoders() -> list[threading.Thread]:
@@ -128,9 +129,9 @@ def test_whoever_stops_using_stops_the_writer(used: int) -> None:
 _COLLECTED = """
 import gc, sys, threading
 import numpy as np, pyarrow as pa
-from corgi2.records.block import framed_table
+from corgi2.records.spans import framed_table
 from corgi2.formats import format_of
-from corgi2.formats.parquet.format import Profile
+from corgi2.formats.parquet.profile import Profile
 
 suffix, where = sys.argv[1:]
 lock, go = threading.Lock(), threading.Event()

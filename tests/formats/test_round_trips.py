@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2.formats import format_of, suffixes
-from corgi2.order.draws import permutation
-from corgi2.records.block import Arena, gather
-from corgi2.records.shard import BLOCK_BYTES, Checksum, Piece
+from corgi2.order.permutations import permutation
+from corgi2.records.arena import Arena
+from corgi2.records.checksum import Checksum
+from corgi2.records.group import gather
+from corgi2.records.shard import BLOCK_BYTES, Piece
 from tests.shards import MemoryShard, compressed, parquet_of, read_shards, records_of, rewritten, tar_of
 
 BODIES = st.lists(st.binary(max_size=1200), min_size=1, max_size=25)

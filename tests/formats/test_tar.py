@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2.errors import ShardError
-from corgi2.formats.framed.format import Where
+from corgi2.formats.framed.frames import Where
 from corgi2.formats.tar.ustar import read_archive
-from corgi2.order.draws import keep_apart, permutation
+from corgi2.order.neighbours import keep_apart
+from corgi2.order.permutations import permutation
 from tests.patching import patch_everywhere
 from tests.shards import TAR, MemoryShard, read_shards, records_of, rewritten, samples_of, tar_of, tar_of_infos
 

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from benchmarks.chaos.strikes import Failing, striking
 
-from corgi2.dataset.seal import seal
+from corgi2.dataset.sealing import seal
 from corgi2.errors import Corgi2Error, SourceError, StoreError
 from corgi2.offline.job import commit_plan
 from corgi2.offline.journal import Journal
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import shuffle
+from corgi2.offline.settings import Settings
 from corgi2.process import HOST
 from corgi2.proof.comparison import verify
 from corgi2.stores import Entry

@@ -13,10 +13,11 @@ import corgi2
 from corgi2.errors import StoreError
 from corgi2.formats import pipe
 from corgi2.offline import group as mixer
-from corgi2.offline.group import Threads
-from corgi2.order.draws import Indices, permutation
-from corgi2.records.block import Arena, Group, gather
-from corgi2.records.digest import Digest, digest
+from corgi2.offline.threads import Threads
+from corgi2.order.permutations import Indices, permutation
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group, gather
+from corgi2.records.hashing import Digest, digest
 from corgi2.records.shard import Buffer
 from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore

@@ -19,8 +19,8 @@ from corgi2 import budget
 from corgi2.errors import SourceError, TooLargeError
 from corgi2.offline.job import commit_plan
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import shuffle
+from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
 from tests.offline.test_passes import underestimated
 from tests.offline.test_shuffle import SUFFIXES, content, write_source

@@ -19,17 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import index_source, open_index
+from corgi2.dataset.index_file import open_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import ShardError, SourceError
 from corgi2.offline import outline
 from corgi2.offline.journal import Journal, Marker
 from corgi2.offline.passes import Stage, next_stage
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import shuffle
+from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
-from corgi2.records.block import Arena
+from corgi2.records.arena import Arena
 from corgi2.stores import open_store
 from tests.offline.test_shuffle import SUFFIXES, content, write_source
 from tests.shards import opened

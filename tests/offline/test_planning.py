@@ -14,15 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corgi2.dataset.index import index_source, save_index
+from corgi2.dataset.index_file import save_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.offline.job import Job
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import run_shuffle, shuffle
+from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
-from corgi2.records.block import Arena
+from corgi2.records.arena import Arena
 from corgi2.stores.local import LocalStore
 from tests.conftest import S3
 from tests.offline.test_shuffle import SUFFIXES, content, write_source

@@ -22,18 +22,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import open_index
-from corgi2.dataset.seal import unseal
+from corgi2.dataset.index_file import open_index
+from corgi2.dataset.sealing import unseal
 from corgi2.dataset.source import find_source
 from corgi2.errors import SourceError, StoreError
 from corgi2.offline import outline
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import shuffle
-from corgi2.order.draws import cut_groups
+from corgi2.offline.settings import Settings
+from corgi2.order.groups import cut_groups
 from corgi2.proof.comparison import verify
 from corgi2.quality.description import inspect
-from corgi2.records.block import Arena
+from corgi2.records.arena import Arena
 from corgi2.records.shard import Piece
 from corgi2.stores.local import LocalStore
 from tests.conftest import S3

@@ -24,12 +24,15 @@ from hypothesis import strategies as st
 
 import corgi2
 from corgi2.dataset.blocks import open_catalog
-from corgi2.dataset.index import save_index
+from corgi2.dataset.index_file import save_index
 from corgi2.dataset.source import find_source
 from corgi2.errors import ShardError, SourceError
-from corgi2.online.buffers import Filled, portions
-from corgi2.online.loader import Cursor, Feed, Loader, Place
-from corgi2.order.deal import Deal
+from corgi2.online.buffers import Filled
+from corgi2.online.feed import Feed
+from corgi2.online.loader import Loader
+from corgi2.online.place import Cursor, Place
+from corgi2.online.portions import portions
+from corgi2.order.dealing import Deal
 from tests.conftest import S3
 from tests.fault_proxy import Fault
 from tests.offline.test_shuffle import SUFFIXES, write_source

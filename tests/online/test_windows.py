@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 
 import corgi2
-from corgi2.online.loader import Cursor, Feed, Place
-from corgi2.order.deal import deal, epoch_rest
+from corgi2.online.feed import Feed
+from corgi2.online.place import Cursor, Place
+from corgi2.order.dealing import deal, epoch_rest
 
 BLOCKS, RECORDS, GROUP = 64, 12, 8  # N, b, n_off
 GROUPS = BLOCKS // GROUP

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corgi2.order.deal import (
+from corgi2.order.dealing import (
     Deal,
     Rest,
     Rules,
@@ -22,7 +22,7 @@ from corgi2.order.deal import (
     turns_of,
     window_of,
 )
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 
 Record = tuple[int, int]
 """A block, and a row of it."""

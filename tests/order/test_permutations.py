@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corgi2.order.draws import keep_apart, permutation
+from corgi2.order.neighbours import keep_apart
+from corgi2.order.permutations import permutation
 
 SMALL_KEYS = st.lists(st.integers(0, 5), min_size=1, max_size=30)
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import corgi2
-from corgi2.pages.page import Labels, Section, Series, Table, Text, heat_section, line_chart, page, scatter
+from corgi2.pages.html import Section, Table, heat_section, page
+from corgi2.pages.pictures import Labels, Series, Text, line_chart, scatter
 from tests.advice.test_plan import _tars
 
 BROWSER = next(

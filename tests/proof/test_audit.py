@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from corgi2.cli.program import cli
-from corgi2.dataset.index import index_source, load_index, save_index, with_column
-from corgi2.dataset.seal import seal
+from corgi2.cli.root import cli
+from corgi2.dataset.index import with_column
+from corgi2.dataset.index_file import load_index, save_index
+from corgi2.dataset.scan import index_source
+from corgi2.dataset.sealing import seal
 from corgi2.dataset.source import find_source
 from corgi2.errors import Corgi2Error, ShardError, SourceError
 from corgi2.offline.job import commit_plan
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
 from corgi2.offline.run import run_shuffle, shuffle
+from corgi2.offline.settings import Settings
 from corgi2.proof.audit import Audit
 from corgi2.proof.comparison import verify
 from corgi2.records.arrays import number_array

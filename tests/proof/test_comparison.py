@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from corgi2.offline.run import shuffle
-from corgi2.order.draws import permutation
+from corgi2.order.permutations import permutation
 from corgi2.proof.comparison import verify
 from tests.shards import compressed, parquet_of, tar_of
 

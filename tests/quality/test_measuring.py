@@ -13,7 +13,7 @@ import pytest
 import corgi2
 from corgi2 import theory
 from corgi2.errors import SourceError
-from corgi2.quality.measure import measure
+from corgi2.quality.measuring import measure
 from tests.shards import parquet_of, tar_of
 
 
@@ -207,7 +207,7 @@ def test_long_vectors_take_little_memory(tmp_path: Path) -> None:
     _write(tmp_path / "in", _blocks(8, 400, 0.5, 0))
     code = f"""
 import numpy as np
-from corgi2.quality.measure import measure
+from corgi2.quality.measuring import measure
 rng = np.random.default_rng(0)
 measure({str(tmp_path / "in")!r}, vector=lambda sample: rng.normal(size=50_000), sample=6)
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corgi2.order.draws import permutation
-from corgi2.records.block import Arena, Group, framed_table, gather, record_bytes
+from corgi2.order.permutations import permutation
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group, gather
+from corgi2.records.spans import framed_table, record_bytes
 
 RECORDS = st.lists(st.binary(max_size=40), min_size=1, max_size=60)
 
@@ -63,8 +65,10 @@ def test_an_arena_never_hands_out_a_byte_twice() -> None:
 
 _PEAK = """
 import numpy as np, pathlib
-from corgi2.records.block import Arena, Group, framed_table, gather
-from corgi2.order.draws import permutation
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group, gather
+from corgi2.records.spans import framed_table
+from corgi2.order.permutations import permutation
 
 def peak():
     status = pathlib.Path("/proc/self/status").read_text()

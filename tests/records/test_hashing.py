@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corgi2.records.block import framed_table
-from corgi2.records.digest import Digest, digest, digest_framed, hash_framed, hash_records
+from corgi2.records.hashing import Digest, digest, digest_framed, hash_framed, hash_records
+from corgi2.records.spans import framed_table
 from tests.formats.test_parquet import VALUES, _column
 
 TYPES = st.sampled_from([type_ for type_ in VALUES if not pa.types.is_null(type_)])

@@ -20,8 +20,8 @@ from corgi2.errors import ShardError
 from corgi2.formats import Format
 from corgi2.offline.run import shuffle
 from corgi2.proof.comparison import verify
-from corgi2.records.block import Arena
-from corgi2.records.digest import Digest
+from corgi2.records.arena import Arena
+from corgi2.records.hashing import Digest
 from corgi2.records.shard import Piece
 from tests.patching import patch_everywhere
 from tests.shards import JSONL, TAR, MemoryShard, read_shards, records_of, rewritten, tar_of

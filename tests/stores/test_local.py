@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from corgi2.errors import StoreError
 from corgi2.records.shard import SLAB_BYTES, Buffer
-from corgi2.stores import Entry, local, open_store, read_object
+from corgi2.stores import Entry, direct, open_store, read_object
 from corgi2.stores.local import LocalStore
 from tests.patching import patch_everywhere
 
@@ -110,7 +110,7 @@ def test_large_files_go_past_the_page_cache_but_for_their_end(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "write", write)
     with (tmp_path / "probe").open("wb") as probe:
-        can = local._set_direct(probe.fileno(), True)
+        can = direct._set_direct(probe.fileno(), True)
     slab = SLAB_BYTES
     LocalStore(str(tmp_path)).publish("a.tar", [bytes(slab + 5), bytes(2 * slab)])
     assert written == [(slab, can)] * 3 + [(5, False)]

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import corgi2
-from corgi2.dataset.index import index_source, save_index
+from corgi2.dataset.index_file import save_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import ChangedError, Corgi2Error, SourceError
 from corgi2.offline.job import commit_plan
 from corgi2.offline.planning import plan_shuffle
-from corgi2.offline.recipe import Settings
+from corgi2.offline.settings import Settings
 from corgi2.quality.description import inspect
 from corgi2.stores import Entry, Store, open_store, read_object
 from corgi2.stores.remote import RemoteStore

@@ -6,11 +6,13 @@ from typing import Any
 
 from corgi2.advice.methods import Means, Method, Offline, Shape, Table, guess_offline
 from corgi2.advice.prices import NOTHING
-from corgi2.sizes import format_size, plural
+from corgi2.sizes import format_size, number, plural
 
 ENOUGH, VISIBLE = 2.0, 5.0
 """Times a full shuffle's H that count as one; the H below which networks saw no difference (docs/results.md)."""
+
 _MIXED = 2.0
+
 _CLOSE, _TENTH = 1.2, 1.1
 """What counts as equally fast, and as equally cheap."""
 
@@ -106,11 +108,6 @@ class Advice:
             lines.append(f"  {self.recommended.command}")
         lines += [f"  {line}" for line in self.then]
         return "\n".join(lines)
-
-
-def number(value: float) -> str:
-    """With three digits that count, and no powers of ten."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _short(count: float) -> str:

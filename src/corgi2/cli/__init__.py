@@ -1,5 +1,6 @@
 """The command line."""
 
-from corgi2.cli.program import cli, main
+from corgi2.cli.program import main
+from corgi2.cli.root import cli
 
 __all__ = ["cli", "main"]

@@ -17,10 +17,12 @@ import numpy as np
 
 from corgi2.budget import reading_bytes
 from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import Index, cache_store, index_source, load_index, open_index, save_index, sketch_source
+from corgi2.dataset.index import Index
+from corgi2.dataset.index_file import cache_store, load_index, open_index, save_index
+from corgi2.dataset.scan import index_source, sketch_source
 from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError
-from corgi2.order.draws import Indices
+from corgi2.order.permutations import Indices
 from corgi2.records.arrays import numpy_of
 from corgi2.stores import Options, Store
 from corgi2.stores.local import LocalStore

@@ -13,9 +13,10 @@ from corgi2.dataset.index import Index, with_column
 from corgi2.dataset.source import Source
 from corgi2.errors import ShardError
 from corgi2.memory import release_unused
-from corgi2.order.draws import permutation
+from corgi2.order.permutations import permutation
+from corgi2.records.arena import Indices
 from corgi2.records.arrays import number_array
-from corgi2.records.block import Group, Indices, gather, taker
+from corgi2.records.group import Group, gather, taker
 from corgi2.records.shard import end
 
 SAMPLE_BLOCKS = 16

@@ -5,58 +5,23 @@ store. What would silently give a wrong data set is refused: several splits toge
 a range with a missing shard. Files that are no shards are listed in ``others``, never dropped without a word.
 """
 
-import fnmatch
-import glob
 import os
 import posixpath
 import re
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, run_folder, runs
+from corgi2.dataset.patterns import SPECIAL, expand, glob_pattern, levels_of
+from corgi2.dataset.splits import check_splits, example_of
 from corgi2.errors import SourceError
 from corgi2.formats import Format, format_of, suffix_of, suffixes
 from corgi2.stores import Entry, File, Options, Store, StoredShard, Url, open_store, parse_url
 
-CORGI_FOLDER = ".corgi2"
-"""What corgi2 keeps beside the data. No reader takes it for data, this one included."""
-
-INDEX_PATH = f"{CORGI_FOLDER}/index"
-"""Where the blocks of a data set are kept."""
-PLAN_NAME, DONE_NAME = "plan", "done"
-"""In a shuffle's own folder: what it writes first, and last."""
-_RUN = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/(\w+)")
 _OF_A_RUN = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/")
 
-
-def run_folder(generation: int) -> str:
-    """Where a shuffle keeps its plan and its markers: 0 for one into this folder, from 1 on for those in place."""
-    return f"{CORGI_FOLDER}/c{generation}"
-
-
-def runs(paths: Iterable[str]) -> dict[int, bool]:
-    """The shuffles that left their plan among these paths, by generation, and whether each is finished."""
-    names = [(int(match[1]), match[2]) for path in paths if (match := _RUN.fullmatch(path))]
-    return {run: (run, DONE_NAME) in names for run, name in sorted(names) if name == PLAN_NAME}
-
-
-_SPECIAL = re.compile(r"[*?\[{]")
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_LARGEST_RANGE = 10_000_000
-_TOKENS = re.compile(r"\*+|\[!?\]?[^\]]*\]|.", re.DOTALL)
-_WORD = re.compile(r"[a-z]+")
 _HIVE = re.compile(r"[^/=]+=[^/]*")
-_SPLITS = {
-    word: split
-    for split, words in (
-        ("train", "train training"),
-        ("validation", "val valid validation dev eval"),
-        ("test", "test testing"),
-    )
-    for word in words.split()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +42,7 @@ class Source:
     @property
     def levels(self) -> int | None:
         """How deep the shards may lie; None where there is no end of it."""
-        return None if self.patterns is None else _levels(self.patterns)
+        return None if self.patterns is None else levels_of(self.patterns)
 
     def shard(self, number: int) -> StoredShard:
         return StoredShard(self.store, self.entries[number])
@@ -105,7 +70,7 @@ def look(uri: str | os.PathLike[str], options: Options | None = None) -> tuple[S
 
 def is_matched(source: Source, path: str) -> bool:
     """Whether what was typed would find a shard of this path, too."""
-    return source.patterns is None or any(re.fullmatch(_glob(pattern), path) for pattern in source.patterns)
+    return source.patterns is None or any(re.fullmatch(glob_pattern(pattern), path) for pattern in source.patterns)
 
 
 Found = tuple[Store, list[Entry], list[str], tuple[str, ...] | None]
@@ -148,11 +113,11 @@ def _find_folder(url: Url, options: Options | None) -> Found:
 
 def _pattern(url: Url) -> tuple[str, list[str]] | None:
     """The folder above the first special character, and the patterns below it."""
-    special = _SPECIAL.search(url.path)
+    special = SPECIAL.search(url.path)
     if special is None or (url.scheme == "file" and os.path.lexists(url.path)):
         return None
     root, slash, rest = url.path[: special.start()].rpartition("/")
-    return root + (slash if not root else ""), [*_expand(rest + url.path[special.start() :])]
+    return root + (slash if not root else ""), [*expand(rest + url.path[special.start() :])]
 
 
 def _is_file(url: Url) -> bool:
@@ -163,35 +128,9 @@ def _is_file(url: Url) -> bool:
     return not os.path.isdir(url.path)  # noqa: PTH112
 
 
-def _expand(pattern: str) -> Iterator[str]:
-    """Braces as WebDataset and the shell read them: ``{000..146}`` and ``{a,b}``."""
-    match = _BRACES.search(pattern)
-    if match is None:
-        yield pattern
-        return
-    for choice in _choices(match[1]):
-        yield from _expand(pattern[: match.start()] + choice + pattern[match.end() :])
-
-
-def _choices(text: str) -> Iterable[str]:
-    numbers = _RANGE.fullmatch(text)
-    if numbers is None:
-        if "," not in text:
-            raise ValueError(f"{{{text}}} is neither a range such as {{000..146}} nor a list such as {{a,b}}")
-        return text.split(",")
-    first, last = int(numbers[1]), int(numbers[2])
-    if last < first:
-        raise ValueError(f"the range {{{text}}} ends before it begins")
-    if last - first >= _LARGEST_RANGE:
-        raise ValueError(f"the range {{{text}}} names more than {_LARGEST_RANGE:,} shards; use a glob")
-    padded = any(len(text) > 1 and text.startswith("0") for text in numbers.groups())
-    width = max(map(len, numbers.groups())) if padded else 0
-    return (f"{number:0{width}d}" for number in range(first, last + 1))
-
-
 def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
     """Entries that match; a pattern without a wildcard must be there."""
-    entries = store.list(levels=_levels(patterns))
+    entries = store.list(levels=levels_of(patterns))
     listing = {entry.path: entry for entry in entries if CORGI_FOLDER not in entry.path.split("/")}
     exact = [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)]
     missing = [path for path in exact if path not in listing]
@@ -202,35 +141,9 @@ def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
         )
     found = set(exact)
     for pattern in set(patterns) - found:
-        matcher = re.compile(_glob(pattern))
+        matcher = re.compile(glob_pattern(pattern))
         found.update(path for path in listing if matcher.fullmatch(path))
     return [listing[path] for path in sorted(found)]
-
-
-def _levels(patterns: Sequence[str]) -> int | None:
-    """How deep what these match may lie."""
-    is_deep = any("**" in pattern for pattern in patterns)
-    return None if is_deep else 1 + max(pattern.count("/") for pattern in patterns)
-
-
-def _glob(pattern: str) -> str:
-    """A glob as a regular expression, as shells read it: ``*`` stays within a folder, hidden names want a dot."""
-    parts = pattern.split("/")
-    folders = [r"(?:(?!\.)[^/]+/)*" if part == "**" else _glob_part(part) + "/" for part in parts[:-1]]
-    return "".join(folders) + (r"(?:(?!\.)[^/]+/)*(?!\.)[^/]+" if parts[-1] == "**" else _glob_part(parts[-1]))
-
-
-def _glob_part(part: str) -> str:
-    hidden = "" if part.startswith(".") else r"(?!\.)"
-    return hidden + "".join(map(_glob_token, _TOKENS.findall(part)))
-
-
-def _glob_token(text: str) -> str:
-    if text[0] == "*":
-        return "[^/]*"
-    if text == "?":
-        return "[^/]"
-    return "(?!/)" + fnmatch.translate(text)[4:-3] if len(text) > 1 else re.escape(text)
 
 
 def generations(paths: Iterable[str]) -> list[int]:
@@ -271,13 +184,13 @@ def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: st
             f"{root}/{hive}: Hive folders keep a column's values only in the path, where mixing would lose them; write "
             "the column into the files first, or name one folder"
         )
-    _check_splits(entries, others, typed, root, command)
+    check_splits(entries, others, typed, root, command)
     kinds = Counter(suffix_of(entry.path) for entry in entries)
     if len(kinds) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in kinds.most_common())
         raise SourceError(
             f"{typed}: shards of several formats lie together ({counts}); name one kind, for example: "
-            f"corgi2 {command} {_example(entries, others, root)}"
+            f"corgi2 {command} {example_of(entries, others, root)}"
         )
 
 
@@ -308,48 +221,3 @@ def _nothing(others: Sequence[str], typed: str) -> str:
         f"{typed}: no shard is there; {len(others)} other files, such as {others[0]}, end in none of "
         f"{' '.join(suffixes())}{hint}"
     )
-
-
-def _check_splits(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, command: str) -> None:
-    """Training on the validation set spoils somebody's evaluation. Splits that were named one by one are wanted."""
-    splits = Counter(_split_of(entry.path) for entry in entries)
-    below = typed.removeprefix(root).lower()
-    named = {_SPLITS[word] for word in _WORD.findall(below) if word in _SPLITS}
-    named.add(_split_of(posixpath.basename(root)))
-    if len(splits) < 2 or splits.keys() <= {"", "train"} or splits.keys() - {""} <= named:
-        return
-    counts = ", ".join(f"{split or 'unnamed'} ({count} shards)" for split, count in sorted(splits.items()))
-    raise SourceError(
-        f"{typed}: several splits lie together: {counts}; name one of them, for example: "
-        f"corgi2 {command} {_example(entries, others, root)}"
-    )
-
-
-def _split_of(path: str) -> str:
-    """The split that the end of a path names: ``data/train-00.tar`` is of train."""
-    return next((_SPLITS[word] for word in reversed(_WORD.findall(path.lower())) if word in _SPLITS), "")
-
-
-def _example(entries: Sequence[Entry], others: Sequence[str], root: str) -> str:
-    """A way to type one split and one kind of these shards, train if there is one."""
-    paths = [entry.path for entry in entries]
-    splits = {_split_of(path) for path in paths}
-    split = "train" if "train" in splits else max(splits)
-    kinds = Counter(suffix_of(path) for path in paths if _split_of(path) == split)
-    suffix = kinds.most_common(1)[0][0]
-    wanted = [path for path in paths if _split_of(path) == split and suffix_of(path) == suffix]
-    return shlex.quote(_covering(wanted, paths, others, root, suffix or ""))
-
-
-def _covering(wanted: Sequence[str], paths: Sequence[str], others: Sequence[str], root: str, suffix: str) -> str:
-    """A folder or a glob that names the wanted of these paths and nothing else, or else one of them."""
-    prefix = posixpath.commonprefix(wanted)
-    folder = prefix.rpartition("/")[0]
-    if folder and sum(path.startswith(folder + "/") for path in paths) == len(wanted):
-        return f"{root}/{folder}"
-    name = posixpath.commonprefix([posixpath.basename(path) for path in wanted])
-    for start in (glob.escape(prefix.removesuffix(suffix)), f"**/{glob.escape(name.removesuffix(suffix))}"):
-        matcher = re.compile(_glob(f"{start}*{suffix}"))
-        if set(filter(matcher.fullmatch, [*paths, *others])) == set(wanted):
-            return f"{glob.escape(root)}/{start}*{suffix}"
-    return f"{root}/{wanted[0]}"

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from corgi2.advice.quote import Asked, quote
-from corgi2.dataset.index import index_source, save_index
+from corgi2.advice.request import Asked, quote
+from corgi2.dataset.index_file import save_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.demo.digits import LAYOUT, Floats, load_digits, write_shards
 from corgi2.demo.race import EPOCHS, SEEDS, predicted, race, runners
@@ -16,7 +17,7 @@ from corgi2.demo.report import report, rows
 from corgi2.errors import SourceError
 from corgi2.offline.run import shuffle
 from corgi2.proof.comparison import verify
-from corgi2.quality.measure import Measurement, measure
+from corgi2.quality.measuring import Measurement, measure
 
 _ALL = 10**6
 _MARK = ".made-by-corgi2-demo"

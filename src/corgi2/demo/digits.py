@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.errors import Corgi2Error
-from corgi2.order.draws import permutation
+from corgi2.order.permutations import permutation
 from corgi2.order.simulate import Layout
 
 LAYOUT = Layout(blocks=64, examples=24, buffer=8)

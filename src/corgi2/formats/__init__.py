@@ -1,15 +1,16 @@
 """Formats: bytes of a shard ↔ records. They know no store: a shard is a name, a size, and bytes on demand.
 
 To add one: a module with a ``FORMATS`` table (suffix → format), and its line in ``_REGISTRY`` below. A format whose
-records lie one after another needs no more than a `corgi2.formats.framed.format.Framing` (see docs/formats.md).
+records lie one after another needs no more than a `corgi2.formats.framed.frames.Framing` (see docs/formats.md).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from corgi2.formats import jsonl, parquet, tar
-from corgi2.records.block import Arena, Decoder, Group, Indices, Taste
-from corgi2.records.digest import Digest, Lanes
+from corgi2.records.arena import Arena, Indices
+from corgi2.records.group import Decoder, Group, Taste
+from corgi2.records.hashing import Digest, Lanes
 from corgi2.records.shard import READING_BYTES, Block, Mapper, Piece, Scan, See, ShardFile, Writing
 
 

@@ -14,8 +14,9 @@ from typing import TypeVar
 import numpy as np
 
 from corgi2.memory import release_unused
-from corgi2.records.block import reserve
-from corgi2.records.shard import SLAB_BYTES, Buffer, Checksum
+from corgi2.records.arena import reserve
+from corgi2.records.checksum import Checksum
+from corgi2.records.shard import SLAB_BYTES, Buffer
 
 _SLABS = 4
 """One that is being filled, one that is being used, and some between, so that neither waits for the other's pace."""

@@ -4,14 +4,12 @@ Memory: the group, which fits the buffer; a slice for every shard that is being 
 slices, else a block; and what a store holds of an upload.
 """
 
-import itertools
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,92 +29,19 @@ from corgi2.formats import Format
 from corgi2.memory import release_unused
 from corgi2.offline.journal import Marker, NewShard
 from corgi2.offline.passes import Stage
-from corgi2.offline.recipe import Recipe
-from corgi2.order.draws import MIXTURES, draws, keep_apart, permutation
-from corgi2.process import processors
-from corgi2.records.block import Arena, Group, Indices, gather
-from corgi2.records.digest import Digest
-from corgi2.records.shard import Block, Buffer, Checksum, Piece, WatchedShard, Writing, end
+from corgi2.offline.plan import Recipe
+from corgi2.offline.threads import Latch, Threads, ahead
+from corgi2.order.neighbours import keep_apart
+from corgi2.order.permutations import MIXTURES, draws, permutation
+from corgi2.records.arena import Arena, Indices
+from corgi2.records.checksum import Checksum
+from corgi2.records.group import Group, gather
+from corgi2.records.hashing import Digest
+from corgi2.records.shard import Block, Buffer, Piece, WatchedShard, Writing, end
 from corgi2.sizes import format_size
 from corgi2.stores import Store, upload_bytes
 
-_LAST_WORDS_SECONDS = 1.0
-"""How long threads may take to put things in order after an interrupt."""
-
-
-class Threads:
-    """Those that read, those that hash what was read, those that write, one that gathers for a lonely writer, and one
-    that waits for the shards of a group to arrive."""
-
-    def __init__(self, readers: int, writers: int) -> None:
-        self.readers, self.writers = ThreadPoolExecutor(readers), ThreadPoolExecutor(writers)
-        self.hashers = ThreadPoolExecutor(min(readers, processors()))
-        self.gatherer, self.settler = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self.stop = threading.Event()
-        self._writing: set[Future[Any]] = set()
-
-    def __enter__(self) -> "Threads":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        interrupted = kind is not None and not issubclass(kind, Exception)
-        for pool in (self.readers, self.hashers, self.gatherer, self.writers, self.settler):
-            pool.shutdown(wait=not interrupted, cancel_futures=True)
-
-    @contextmanager
-    def stopping(self) -> Iterator[None]:
-        """Whatever ends this early stops all threads, at their next step. An interrupt waits a moment for what they
-        were writing to be put in order, and no longer."""
-        try:
-            yield
-        except BaseException as error:
-            self.stop.set()
-            wait(self._writing, None if isinstance(error, Exception) else _LAST_WORDS_SECONDS)
-            raise
-
-    def map(self, task: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """By the readers. When it returns, or raises, none of them is at work any more on what it was given: an arena
-        that is read into again must not be written to by those that were before."""
-        futures = [self.readers.submit(task, item) for item in items]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        for future in futures:
-            future.cancel()
-        wait(futures)
-        for future in futures:
-            if not future.cancelled() and (error := future.exception()) is not None:
-                raise error
-        return [future.result() for future in futures]
-
-    def gathered(self) -> None:
-        """Wait until nothing is being gathered any more."""
-        with suppress(RuntimeError, CancelledError):  # where all threads are ended, nobody gathers
-            self.gatherer.submit(int).result()
-
-    def write(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        future = self.writers.submit(task, *arguments)
-        self._writing.add(future)
-        future.add_done_callback(self._writing.discard)
-        return future
-
-
 _ENDLESS = 1 << 62
-_AHEAD = 2
-_Item = TypeVar("_Item")
-
-
-def ahead(pool: ThreadPoolExecutor, items: Iterable[_Item]) -> Iterator[_Item]:
-    """Items, of which the next ones are made by the pool while one is used. In the end the pool keeps no memory."""
-    source = itertools.chain(items, _released())
-    ready = deque(pool.submit(next, source, None) for _ in range(_AHEAD))
-    while (item := ready.popleft().result()) is not None:
-        ready.append(pool.submit(next, source, None))
-        yield item
-
-
-def _released() -> Iterator[Any]:
-    """Nothing, but whoever asks gives back what it does not need."""
-    release_unused()
-    yield from ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +224,7 @@ class Mixing:
         mixer, group = self.mixer, part.group
         cuts = np.arange(1, len(shards)) * len(part.order) // len(shards)
         order = part.order if group.keys is None else keep_apart(part.order, group.keys, cuts.tolist())
-        free = _Latch()
+        free = Latch()
         for shard, rows in zip(shards, np.split(order, cuts), strict=True):
             if len(rows):
                 blocks = part.cut(rows, mixer.stage.blocks)
@@ -394,32 +319,6 @@ def _drawn_rows(group: Group, drawn: Indices, key: Sequence[int]) -> Indices:
     rows = np.concatenate([np.arange(ends[block] - group.counts[block], ends[block]) for block in drawn.tolist()])
     chosen: Indices = rows[draws(len(rows), len(rows), key)]
     return chosen
-
-
-class _Latch:
-    """Waits until everybody who holds it has let go."""
-
-    def __init__(self) -> None:
-        self._held = 0
-        self._changed = threading.Condition()
-
-    def hold(self) -> Callable[[], None]:
-        """A function that lets go; calling it twice does no harm."""
-        with self._changed:
-            self._held += 1
-        released = threading.Lock()
-
-        def release() -> None:
-            if released.acquire(blocking=False):
-                with self._changed:
-                    self._held -= 1
-                    self._changed.notify_all()
-
-        return release
-
-    def wait(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._held == 0)
 
 
 class _Hashing:

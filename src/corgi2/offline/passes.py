@@ -14,9 +14,10 @@ from corgi2.dataset.index import Index, make_index
 from corgi2.dataset.source import Source
 from corgi2.errors import SourceError
 from corgi2.offline.journal import Marker, NewShard
-from corgi2.offline.recipe import Recipe
-from corgi2.order.draws import GROUPS, cut_evenly, cut_groups, descent, draw_groups
-from corgi2.records.block import Indices
+from corgi2.offline.plan import Recipe
+from corgi2.order.groups import cut_evenly, cut_groups, descent, draw_groups
+from corgi2.order.permutations import GROUPS
+from corgi2.records.arena import Indices
 from corgi2.records.shard import BLOCK_BYTES, Scan
 from corgi2.sizes import format_size
 from corgi2.stores import Entry, Store

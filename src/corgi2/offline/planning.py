@@ -7,37 +7,33 @@ import hashlib
 import logging
 import os
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from corgi2.dataset.index import Index, encode_index
-from corgi2.dataset.source import CORGI_FOLDER, Source, find_source, is_matched, look, runs, same_files
+from corgi2.dataset.folder import runs
+from corgi2.dataset.index import Index
+from corgi2.dataset.index_file import encode_index
+from corgi2.dataset.source import Source, find_source, is_matched, look, same_files
 from corgi2.errors import DamageError, NoRecordError, ShardError, SourceError, TooLargeError
 from corgi2.formats import format_of
 from corgi2.memory import usable_memory
+from corgi2.offline.discard import discard_in_place, discardable
 from corgi2.offline.job import START_ANEW, Job, load_plan
 from corgi2.offline.journal import DISCARDED, Journal
+from corgi2.offline.names import next_names, prefix_of
 from corgi2.offline.outline import outline
 from corgi2.offline.passes import Stage, first_stage
-from corgi2.offline.recipe import Recipe, Settings
-from corgi2.offline.resume import (
-    check_empty,
-    check_not_back,
-    check_own,
-    discard_in_place,
-    discardable,
-    with_what_is_left,
-)
+from corgi2.offline.plan import Recipe
+from corgi2.offline.resume import check_empty, check_not_back, check_own, with_what_is_left
+from corgi2.offline.settings import Settings
 from corgi2.sizes import format_size
 from corgi2.stores import Entry, Options, Store, open_store
 
 _log = logging.getLogger("corgi2")
 
-_GENERATION = re.compile(r"c\d+-$")
-_DISCARDED = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/fate")
 _FOREIGN_NAMES = ("index.json", "dataset_info.json", "state.json", "_metadata", "_common_metadata")
+
 _FOREIGN_SUFFIXES = (".idx", ".index", ".crc")
 
 
@@ -100,7 +96,7 @@ def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -
     held = load_plan(journal)
     if held is None:
         check_empty(journal, listing)
-        return _new_job(source, target, settings, generation=0, prefix=_prefix(source))
+        return _new_job(source, target, settings, generation=0, prefix=prefix_of(source))
     recipe, index = held
     done = journal.read_done() if runs(entry.path for entry in listing).get(0, False) else None
     is_done, most = done is not None, done.buffer_bytes if done is not None else None
@@ -122,7 +118,7 @@ def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -
 def _anew(source: Source, journal: Journal, settings: Settings, listing: Sequence[Entry]) -> Job:
     """A plan in place of an unfinished one, which is discarded when the new one begins."""
     ours = tuple(discardable(journal, listing))
-    job = _new_job(source, journal.store, settings, 0, _prefix(source), sum(entry.size for entry in listing))
+    job = _new_job(source, journal.store, settings, 0, prefix_of(source), sum(entry.size for entry in listing))
     return replace(job, discarded=ours)
 
 
@@ -160,7 +156,7 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
         )
     if not begun:
         source = find_source(src, options, "shuffle")
-        generation, prefix = _next_names(source, listing)
+        generation, prefix = next_names(source, listing)
         _check_in_place(source, prefix)
         _check_links(source, listing)
         check_not_back(store, [entry.path for entry in listing])
@@ -222,27 +218,6 @@ def _profile(source: Source, skip_bad: bool) -> str:
 
 def _resumed(recipe: Recipe, index: Index, source: Source, target: Store) -> Job:
     return Job(recipe, target, index, first_stage(source, index, recipe), is_begun=True)
-
-
-def _prefix(source: Source) -> str:
-    """What the names of all shards begin with, up to their number: ``train-``."""
-    return _common([posixpath.basename(entry.path) for entry in source.entries], source) or "shard-"
-
-
-def _common(names: Iterable[str], source: Source) -> str:
-    common = posixpath.commonprefix(list(names)).removesuffix(source.format.suffix).rstrip("0123456789")
-    return _GENERATION.sub("", common)
-
-
-def _next_names(source: Source, listing: Iterable[Entry]) -> tuple[int, str]:
-    """The next generation, and what its shards' paths begin with: a prefix that nothing has yet."""
-    paths = [entry.path for entry in listing]
-    prefix = _common([entry.path for entry in source.entries], source)
-    discarded = [int(match[1]) for path in paths if (match := _DISCARDED.fullmatch(path))]
-    generation = max([*runs(paths), *discarded], default=0) + 1
-    while any(path.startswith(f"{prefix}c{generation}-") for path in paths):
-        generation += 1
-    return generation, f"{prefix}c{generation}-"
 
 
 def _check_apart(source: Source, target: Store) -> None:

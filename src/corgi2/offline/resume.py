@@ -4,13 +4,14 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from corgi2.dataset.folder import CORGI_FOLDER, runs
 from corgi2.dataset.index import Index, with_replaced
-from corgi2.dataset.source import CORGI_FOLDER, is_matched, runs
+from corgi2.dataset.source import is_matched
 from corgi2.errors import ShardError, SourceError
-from corgi2.offline.job import Job, load_plan, load_recipe
-from corgi2.offline.journal import DISCARDED, Journal
+from corgi2.offline.job import Job, load_plan
+from corgi2.offline.journal import Journal
 from corgi2.offline.outline import EMPTY
-from corgi2.offline.recipe import Recipe
+from corgi2.offline.plan import Recipe
 from corgi2.stores import Entry, Store
 
 
@@ -26,7 +27,7 @@ def check_empty(journal: Journal, listing: Iterable[Entry]) -> None:
 def check_own(job: Job, listing: Iterable[Entry]) -> None:
     """What lies in an unfinished target is what the shuffle has written there, or will write."""
     most = len(job.first.groups) * job.first.shards if job.first.is_last else None
-    foreign = _foreign(job.recipe, (entry.path for entry in listing), most)
+    foreign = foreign_files(job.recipe, (entry.path for entry in listing), most)
     if foreign:
         raise SourceError(
             f"{job.target.url}/{foreign[0]}: is no shard of the unfinished shuffle there (files of the kind: "
@@ -34,7 +35,7 @@ def check_own(job: Job, listing: Iterable[Entry]) -> None:
         )
 
 
-def _foreign(recipe: Recipe, paths: Iterable[str], most: int | None = None) -> list[str]:
+def foreign_files(recipe: Recipe, paths: Iterable[str], most: int | None = None) -> list[str]:
     """Files that are neither new shards, of which there are so many at the most, nor what is kept beside them."""
     ours = new_shards(recipe, paths := list(paths), most)
     return [path for path in paths if not path.startswith(f"{CORGI_FOLDER}/") and path not in ours]
@@ -108,51 +109,3 @@ def _check_new(job: Job, others: Iterable[str]) -> None:
             raise SourceError(
                 f"{job.target.url}/{path}: is new since the shuffle in place began; move it away, to go on"
             )
-
-
-def discardable(journal: Journal, listing: Iterable[Entry]) -> list[str]:
-    """The files of an unfinished shuffle into a folder of its own; others are refused."""
-    paths = [entry.path for entry in listing]
-    url = journal.store.url
-    if runs(paths)[0]:
-        raise SourceError(f"{url}: holds a finished shuffle, which --restart does not discard; delete it yourself")
-    foreign = _foreign(load_recipe(journal), paths)
-    if foreign:
-        raise SourceError(f"{url}: {foreign[0]} was not written by the shuffle; move it away first")
-    return paths
-
-
-def discard_in_place(journal: Journal, listing: Iterable[Entry]) -> None:
-    """As long as no group has its marker, all old shards are there. That they stay is settled before anything goes."""
-    paths = {entry.path for entry in listing}
-    if journal.fate() != DISCARDED:
-        _check_unconsumed(journal, paths)
-    ours = new_shards(load_recipe(journal), paths)
-    kept = {journal.fate_path}  # so that a run that knows nothing of it yet meets no other of its generation
-    discard(journal, sorted({*ours, *(path for path in paths if path.startswith(f"{journal.folder}/"))} - kept))
-
-
-def _check_unconsumed(journal: Journal, paths: Collection[str]) -> None:
-    url, other = journal.store.url, journal.other()
-    held = load_plan(journal)
-    if other:
-        raise SourceError(
-            f"{url}: another run is at work there ({other}); end it, and give the command again (if it is dead, delete "
-            f"{journal.lock_path} there first)"
-        )
-    is_marked = any(path.startswith(f"{journal.folder}/") and "/groups/" in path for path in paths)
-    is_whole = held is not None and all(entry.path in paths for entry in held[1].entries)
-    if is_marked or not is_whole or not journal.decide(DISCARDED):
-        raise SourceError(
-            f"{url}: --restart would lose what an unfinished --in-place has written; give the same command without it"
-        )
-
-
-def discard(journal: Journal, paths: Sequence[str]) -> None:
-    """Delete what an unfinished shuffle wrote: markers first, so that it could go on wherever this is stopped, and the
-    plan nearly last."""
-    ours = [path for path in paths if path.startswith(f"{journal.folder}/")]
-    markers = [path for path in ours if "/groups/" in path]
-    last = [journal.plan_path, *(path for path in ours if path.startswith(journal.source_path("")))]
-    for path in [*markers, *(path for path in paths if path not in {*markers, *last}), *last]:
-        journal.store.delete(path)

@@ -11,66 +11,41 @@ Memory: one group, which fits the buffer, and a few slices.
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from corgi2.budget import check_usable
-from corgi2.dataset.index import Index, load_index, make_index, merge, save_index, with_entries, without
+from corgi2.dataset.index import Index, make_index, merge, with_entries, without
+from corgi2.dataset.index_file import load_index, save_index
 from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.offline.consumed import Consumed
+from corgi2.offline.discard import discard
 from corgi2.offline.group import Mixing
 from corgi2.offline.job import Job, commit_plan
-from corgi2.offline.journal import CONSUMED, Done, Journal, Marker, PassSum
+from corgi2.offline.journal import Done, Marker, PassSum
 from corgi2.offline.passes import Stage, next_stage
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
-from corgi2.offline.recipe import Settings
-from corgi2.offline.resume import discard, new_shards
+from corgi2.offline.report import Report
+from corgi2.offline.resume import new_shards
+from corgi2.offline.settings import Settings
 from corgi2.offline.work import Made, Work
 from corgi2.process import keeping_sigterm
 from corgi2.progress import Bar, progress
-from corgi2.records.block import Arena
-from corgi2.records.digest import Digest
-from corgi2.records.shard import BLOCK_BYTES, Scan, checksum_of
+from corgi2.records.arena import Arena
+from corgi2.records.checksum import checksum_of
+from corgi2.records.hashing import Digest
+from corgi2.records.shard import BLOCK_BYTES, Scan
 from corgi2.sizes import parse_size, plural
 from corgi2.stores import Options, Requests, StoredShard
 
 _log = logging.getLogger("corgi2")
 
 _SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a shuffle did. Reads, writes and deletes are those that the stores counted, planning included."""
-
-    records: int
-    bytes: int
-    blocks: int
-    groups: int
-    n: int
-    shards: int
-    passes: int
-    reads: int
-    writes: int
-    deletes: int
-    seconds: float
-    buffer_bytes: int
-    resumed_groups: int
-    """Groups that an earlier run, or another at the same time, had finished."""
-    skipped: tuple[str, ...]
-    """The damage in shards that were left out."""
-
-    @property
-    def was_complete(self) -> bool:
-        return self.resumed_groups == self.groups
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def shuffle(
@@ -315,7 +290,7 @@ class _Pass:
         done = set(journal.marked(stage.number, len(stage.groups)))
         todo = [group for group in range(len(stage.groups)) if group not in done]
         known = {group: self._marker(group) for group in done} if stage.consumes else {}
-        consumed = _Consumed(stage, journal, self.work.recipe.settings.in_place)
+        consumed = Consumed(stage, journal, self.work.recipe.settings.in_place)
         consumed.catch_up(known)
         lengths = stage.index.column("length")
         sizes = {group: int(lengths[np.unique(stage.groups[group])].sum()) for group in todo}
@@ -328,7 +303,7 @@ class _Pass:
         known |= self.made
         return [known.get(group) or self._marker(group) for group in range(len(stage.groups))]
 
-    def _here(self, todo: Sequence[int], workers: int, arena: Arena, consumed: "_Consumed", bar: Bar) -> None:
+    def _here(self, todo: Sequence[int], workers: int, arena: Arena, consumed: "Consumed", bar: Bar) -> None:
         """By threads. While a group's shards are on their way to the store, the next one is read."""
         groups = self.work.stage.groups
         with self.work.threads(workers) as threads, threads.stopping():
@@ -343,7 +318,7 @@ class _Pass:
             if before is not None:
                 before.result()
 
-    def _settle(self, group: int, mixing: Mixing | None, consumed: "_Consumed") -> None:
+    def _settle(self, group: int, mixing: Mixing | None, consumed: "Consumed") -> None:
         """Write the marker, then delete what the group has consumed."""
         marker = self.work.settle(mixing)
         if marker is not None:
@@ -351,7 +326,7 @@ class _Pass:
         consumed.by(group)
 
     def _there(
-        self, todo: Sequence[int], engine: Engine, consumed: "_Consumed", bar: Bar, sizes: Mapping[int, int]
+        self, todo: Sequence[int], engine: Engine, consumed: "Consumed", bar: Bar, sizes: Mapping[int, int]
     ) -> None:
         with closing(engine.make(self.work, todo)) as results:  # which cancels the rest, and not when it is collected
             for made in results:
@@ -367,45 +342,6 @@ class _Pass:
         if marker is None:
             raise SourceError(f"{self.work.target.url}: the marker of group {group} is gone; give the command again")
         return marker
-
-
-class _Consumed:
-    """Deletes shards that nobody will read again: all groups that use them have their marker."""
-
-    def __init__(self, stage: Stage, journal: Journal, in_place: bool) -> None:
-        self._stage, self._journal, self._store = stage, journal, journal.store
-        self._may_delete = not in_place
-        shard = stage.index.column("shard")
-        self._shards = [np.unique(shard[group]).tolist() for group in stage.groups] if stage.consumes else []
-        self._users = Counter(number for shards in self._shards for number in shards)
-
-    def by(self, group: int) -> None:
-        if self._stage.consumes:
-            for path in self._used_up(group):
-                self._delete(path)
-
-    def _delete(self, path: str) -> None:
-        """Not before it is settled that nobody will discard the new shards."""
-        if not self._may_delete and not self._journal.decide(CONSUMED):
-            raise SourceError(f"{self._store.url}: the shuffle in place was discarded meanwhile; nothing was deleted")
-        self._may_delete = True
-        self._store.delete(path)
-
-    def catch_up(self, groups: Iterable[int]) -> None:
-        """Delete what earlier runs have consumed, and were stopped before they deleted it."""
-        if not self._stage.consumes:
-            return
-        there = {entry.path for entry in self._store.list()}
-        for group in groups:
-            for path in self._used_up(group):
-                if path in there:
-                    self._delete(path)
-
-    def _used_up(self, group: int) -> Iterator[str]:
-        for number in self._shards[group]:
-            self._users[number] -= 1
-            if not self._users[number]:
-                yield self._stage.source.entries[number].path
 
 
 @contextmanager

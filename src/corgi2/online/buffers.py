@@ -12,70 +12,21 @@ from concurrent.futures import thread as pools
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from corgi2.dataset.blocks import Catalog
 from corgi2.errors import ShardError, SourceError
-from corgi2.order.deal import Deal
-from corgi2.order.draws import Indices
-from corgi2.records.block import SLACK_BYTES, SLICE_BYTES, Arena, Group
+from corgi2.online.room import Room
+from corgi2.order.dealing import Deal
+from corgi2.order.permutations import Indices
+from corgi2.records.arena import Arena
+from corgi2.records.group import Group
 from corgi2.records.shard import WatchedShard
-from corgi2.sizes import format_size
-
-_THREADS = 8
-_DOUBT = 1.5
-"""Where footprints are estimates, a buffer may take so many times as much before that is an error."""
-_PADDED, _PADDED_ROWS = 64 / 63, 8
-"""Rows that are decoded lie between some that are none: one in 64, and a few a block."""
-_DECODING_SHARE = 8
-"""Of a half, for blocks on their way where they are decoded."""
-
 
 Take = Callable[[Indices], Any]
 """Gives some records of a group: as a table, as columns, or as samples."""
-
-
-class Room(NamedTuple):
-    """How many blocks a buffer holds, the bytes that they may take, and the threads that fill it."""
-
-    blocks: int
-    capacity: int
-    threads: int
-
-
-def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: int | None) -> Room:
-    """What each of the readers of a rank can hold: two buffers of its share, of the largest blocks. An error names the
-    buffer that would do."""
-    footprints = np.sort(catalog.index.column("footprint"))[::-1]
-    sums = np.cumsum(footprints)
-    unit = int(footprints[0] + catalog.index.column("length").max()) if catalog.source.format.writes_blocks else 0
-    if buffer_blocks is not None:
-        blocks = min(buffer_blocks, len(sums))
-        return _room(catalog, blocks, _THREADS)
-    half = buffer_bytes // workers // 2
-    threads = min(_THREADS, max(1, half // (_DECODING_SHARE * unit))) if unit else _THREADS
-    blocks = int(np.searchsorted(sums, half - threads * unit, "right"))
-    if not blocks:
-        needed = 2 * workers * (int(footprints[0]) + unit)
-        raise SourceError(
-            f"{catalog.source.url}: a block takes up to {format_size(int(footprints[0]))} in memory, and each of "
-            f"{workers} readers holds two; buffer={format_size(buffer_bytes)!r} is too small: "
-            f"buffer='{-(-needed // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
-        )
-    return _room(catalog, blocks, threads)
-
-
-def _room(catalog: Catalog, blocks: int, threads: int) -> Room:
-    """For any so many blocks. What nobody writes to takes no memory."""
-    index = catalog.index
-    sizes = index.column("footprint").astype(np.float64)
-    if catalog.source.format.writes_blocks:
-        sizes *= _PADDED * (1 + _PADDED_ROWS / np.maximum(1, index.column("records")))
-    exact = bool(index.column("exact").all())
-    size = np.sort(sizes)[-blocks:].sum() * (1 if exact else _DOUBT)
-    return Room(blocks, int(size) + SLACK_BYTES, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +78,7 @@ class Readers:
 
 _leaving: list[threading.Thread] = []
 """Those that were told to stop, and that nobody has waited for."""
+
 _FAREWELL_SECONDS = 10.0
 
 
@@ -223,55 +175,3 @@ class _Stop(threading.Event):
 
 def _ignore(_: int) -> None:
     """Nobody watches how far a buffer is."""
-
-
-class Taken(NamedTuple):
-    """Some records: ``size`` from ``start`` on of what several share, because taking many at once is cheaper. And the
-    buffer that the last of them came from, with how many of it are done then."""
-
-    shared: Any
-    start: int
-    size: int
-    filled: Filled
-    done: int
-
-
-def portions(
-    buffers: Iterator[tuple[Filled, Indices, int]], size: int | None, join: Callable[[list[Any]], Any]
-) -> Iterator[Taken]:
-    """The records of buffers in the orders given with them, each from a place on: in portions of ``size``, of which the
-    last may be short; or, without a size, of a few MB. ``join`` makes one of several that come from several buffers."""
-    carried: list[Any] = []
-    missing = 0
-    last: tuple[Filled, int] | None = None
-    for filled, order, begin in buffers:
-        at, count = begin, len(order)
-        each = size or _rows_of_a_slice(filled)
-        if missing and at < count:
-            step = min(missing, count - at)
-            carried.append(filled.take(order[at : at + step]))
-            at, missing = at + step, missing - step
-            if not missing:
-                yield Taken(join(carried), 0, each, filled, at)
-                carried = []
-        slab = each * max(1, _rows_of_a_slice(filled) // each)
-        whole = at + ((count - at) // each * each if size else count - at)
-        while at < whole:
-            is_first = last is None and at == begin  # which somebody waits for
-            some = order[at : min(whole, at + (each if is_first else slab))]
-            shared = filled.take(some)
-            for start in range(0, len(some), each):
-                stop = min(len(some), start + each)
-                yield Taken(shared, start, stop - start, filled, at + stop)
-                filled.read_on()
-            at += len(some)
-        if at < count:
-            carried.append(filled.take(order[at:]))
-            missing = each - (count - at)
-        last = (filled, count)
-    if carried and last is not None:
-        yield Taken(join(carried), 0, each - missing, *last)
-
-
-def _rows_of_a_slice(filled: Filled) -> int:
-    return max(1, SLICE_BYTES // filled.row_bytes)

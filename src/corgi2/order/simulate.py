@@ -11,18 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.order.deal import Rules, buffer_order, epoch_rest, window_of
-from corgi2.order.draws import (
-    GROUPS,
-    MIXTURES,
-    Indices,
-    cut_evenly,
-    cut_groups,
-    descent,
-    draw_groups,
-    draws,
-    permutation,
-)
+from corgi2.order.dealing import Rules, buffer_order, epoch_rest, window_of
+from corgi2.order.groups import cut_evenly, cut_groups, descent, draw_groups
+from corgi2.order.permutations import GROUPS, MIXTURES, Indices, draws, permutation
 
 EXCHANGED = 0.1
 """The share of its examples that a worker gives away before an epoch, in exchange for as many."""

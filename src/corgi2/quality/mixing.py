@@ -3,12 +3,14 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corgi2.advice.exhibit import inspect_page
-from corgi2.advice.scout import By, Evenness, Prediction, evenness, predict
 from corgi2.dataset.blocks import lineage_of
-from corgi2.dataset.index import Index, index_source, open_index
+from corgi2.dataset.index import Index
+from corgi2.dataset.index_file import open_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import Source, find_source
-from corgi2.quality.measure import Measurement
+from corgi2.quality.measuring import Measurement
+from corgi2.quality.picture import inspect_page
+from corgi2.quality.prediction import By, Evenness, Prediction, evenness, predict
 from corgi2.stores import Options
 
 

@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-import xxhash
-
 from corgi2.errors import ShardError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -73,10 +71,13 @@ class Block:
 
 
 NO_RECORD = "the shard holds no record; remove it"
+
 SLAB_BYTES = 2 << 20
 """Written at a time, from memory that begins a page: a disk can take it from where it lies."""
+
 READING_BYTES = 250_000_000
 """What reading one shard from front to back may take, if nothing else is said: the largest record must fit."""
+
 BLOCK_BYTES = 64_000_000
 """Shards are cut into blocks of about this size, at record boundaries."""
 
@@ -142,32 +143,3 @@ Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any
 
 See: TypeAlias = Callable[[Any], object]
 """Is shown a table."""
-
-
-class Checksum:
-    """A running 128-bit checksum. It finds damage; it is no proof against an adversary."""
-
-    SIZE = 16
-
-    def __init__(self) -> None:
-        self._state = xxhash.xxh3_128()
-
-    def update(self, data: Buffer) -> None:
-        self._state.update(data)
-
-    @staticmethod
-    def of(data: Buffer) -> bytes:
-        return xxhash.xxh3_128_digest(data)
-
-    def digest(self) -> bytes:
-        return self._state.digest()
-
-
-def checksum_of(file: ShardFile) -> bytes:
-    """Of all bytes of a shard, a part of it in memory at a time."""
-    checksum, part = Checksum(), memoryview(bytearray(min(BLOCK_BYTES, file.size)))
-    for start in range(0, file.size, BLOCK_BYTES):
-        view = part[: min(BLOCK_BYTES, file.size - start)]
-        file.readinto(start, view)
-        checksum.update(view)
-    return checksum.digest()

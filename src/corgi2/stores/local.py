@@ -8,8 +8,6 @@ while it is open, before it is read and after.
 
 import contextlib
 import errno
-import fcntl
-import mmap
 import os
 import re
 import secrets
@@ -19,17 +17,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from corgi2.errors import ChangedError, StoreError
 from corgi2.process import HOST, birth_of, is_alive
-from corgi2.records.shard import SLAB_BYTES, Buffer
+from corgi2.records.shard import Buffer
 from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, File, Requests, Store
+from corgi2.stores.direct import Direct
 from corgi2.stores.url import NO_TEXT, is_text, printable
 
 _TEMPORARY = ".corgi2-tmp"
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
 _HOST = f"{zlib.crc32(HOST.encode()):08x}"
+
 _LEFT_OVER = re.compile(rf"\.[0-9a-f]+-([0-9a-f]{{8}})-(\d+)(?:-(\d+))?{re.escape(_TEMPORARY)}")
 
 
@@ -168,7 +168,7 @@ class LocalStore:
                 file = temporary.open("xb", buffering=0)
             with file:
                 with _clear_errors(final):
-                    direct = _Direct(file.fileno())
+                    direct = Direct(file.fileno())
                 for piece in pieces:
                     with _clear_errors(final):
                         direct.write(memoryview(piece).cast("B"))
@@ -243,66 +243,6 @@ def _is_left_over(name: str) -> bool:
     """Whether a file is temporary, of a process of this machine that is dead."""
     match = _LEFT_OVER.fullmatch(name)
     return match is not None and match[1] == _HOST and not is_alive(int(match[2]), match[3] or "")
-
-
-class _Direct:
-    """Writes a file straight from memory to the disk, where the system lets: the page cache would take a copy of what
-    nobody reads soon, and push out what somebody does. The end of a file, and a small one, go the usual way."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._slab, self._filled = memoryview(mmap.mmap(-1, SLAB_BYTES)), 0
-        self._is_direct = _set_direct(fd, True)
-
-    def write(self, data: memoryview) -> None:
-        while data:
-            if not self._filled and len(data) >= SLAB_BYTES and _is_aligned(data):
-                size = len(data) // SLAB_BYTES * SLAB_BYTES
-                self._put(data[:size])
-            else:
-                size = min(len(data), SLAB_BYTES - self._filled)
-                room = np.frombuffer(self._slab, np.uint8, size, self._filled)
-                room[:] = np.frombuffer(data, np.uint8, size)  # NumPy copies without keeping others from running
-                self._filled += size
-                if self._filled == SLAB_BYTES:
-                    self._put(self._slab)
-                    self._filled = 0
-            data = data[size:]
-
-    def finish(self) -> None:
-        self._go_usual_way()
-        self._put(self._slab[: self._filled])
-
-    def _put(self, data: memoryview) -> None:
-        while data:
-            try:
-                done = os.write(self._fd, data)
-            except OSError as error:
-                if error.errno != errno.EINVAL or not self._is_direct:
-                    raise
-                done = 0  # the file system wants other places and sizes than pages
-            if done < len(data):  # what is left may begin anywhere
-                self._go_usual_way()
-            data = data[done:]
-
-    def _go_usual_way(self) -> None:
-        self._is_direct = self._is_direct and _set_direct(self._fd, False)
-
-
-def _set_direct(fd: int, direct: bool) -> bool:
-    """Whether it now is. Some systems and file systems cannot."""
-    if not hasattr(os, "O_DIRECT"):
-        return False
-    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if direct else flags & ~os.O_DIRECT)
-    except OSError:
-        return False
-    return direct
-
-
-def _is_aligned(data: memoryview) -> bool:
-    return bool(np.frombuffer(data, np.uint8).ctypes.data % mmap.PAGESIZE == 0)
 
 
 def _make_folder(folder: Path) -> None:

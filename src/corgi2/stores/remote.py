@@ -6,7 +6,6 @@ answer that breaks off is continued from the byte where it broke. Only the parts
 Reads ask for what was listed (If-Match), and look at what the answer says that it is, because some servers do not care.
 """
 
-import difflib
 import itertools
 import os
 import random
@@ -16,25 +15,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from corgi2.errors import ChangedError, StoreError
 from corgi2.records.shard import Buffer
 from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, Options, Requests, Store, read_path, whole_bytes
 from corgi2.stores.fork import obstore
+from corgi2.stores.options import client_settings, make_client, retries_of
+from corgi2.stores.retries import is_temporary, one_line
 from corgi2.stores.url import Url
 
 T = TypeVar("T")
 
-_CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _PAGES = {"s3": 1000, "gs": 1000, "az": 5000, "memory": 1 << 62}
+
 _STREAM_BYTES = 1_000_000
+
 _PARTS_IN_FLIGHT = 1
 """Of one upload: who wants more at a time, writes several objects."""
-_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
-
-_memories: dict[tuple[str, int], object] = {}
 
 
 @dataclass(slots=True)
@@ -50,7 +48,7 @@ class RemoteStore:
 
     def __post_init__(self) -> None:
         self.options = dict(self.options)
-        _settings(self.root, self.options, _retries(self.options))
+        client_settings(self.root, self.options, retries_of(self.options))
 
     def __reduce__(self) -> tuple[type["RemoteStore"], tuple[Url, Options]]:
         return RemoteStore, (self.root, self.options)
@@ -145,7 +143,7 @@ class RemoteStore:
 
     def _put_parts(self, path: str, begun: "deque[bytearray]", rest: "_Body", part_bytes: int) -> Any:
         """In parts, of which a reader sees nothing before the last request. What was begun is used up."""
-        client = self._client(_retries(self.options))
+        client = self._client(retries_of(self.options))
         options = {"use_multipart": True, "chunk_size": part_bytes, "max_concurrency": _PARTS_IN_FLIGHT}
         try:
             return obstore().put(client, self._key(path), itertools.chain(_used_up(begun), rest), **options)
@@ -231,7 +229,7 @@ class RemoteStore:
         """This process' client that retries so often by itself."""
         key = os.getpid(), retries
         if key not in self._clients:
-            self._clients[key] = _make_client(self.root, self.options, retries)
+            self._clients[key] = make_client(self.root, self.options, retries)
         return self._clients[key]
 
     def _ask(self, verb: str, path: str, call: Callable[[], T], **requests: int) -> T:
@@ -241,14 +239,14 @@ class RemoteStore:
             try:
                 return call()
             except (OSError, obstore().exceptions.BaseError) as error:
-                if attempt >= _retries(self.options) or not _is_temporary(error):
+                if attempt >= retries_of(self.options) or not is_temporary(error):
                     raise self._failed(verb, path, error, attempt + 1) from error
             time.sleep(min(0.1 * 2**attempt, 10.0) * random.uniform(0.5, 1))  # noqa: S311
         raise AssertionError
 
     def _failed(self, verb: str, path: str, error: Exception, attempts: int = 1) -> StoreError:
         often = f", after {attempts} attempts" if attempts > 1 else ""
-        return StoreError(f"{self.url}/{path}".rstrip("/") + f": {verb}: {_one_line(error)}{often}")
+        return StoreError(f"{self.url}/{path}".rstrip("/") + f": {verb}: {one_line(error)}{often}")
 
 
 def _used_up(pieces: "deque[bytearray]") -> Iterator[bytearray]:
@@ -303,126 +301,6 @@ class _Body:
         return view
 
 
-def _make_client(root: Url, options: Options, retries: int) -> object:
-    stores = obstore().store
-    if root.scheme == "memory":
-        if options.keys() - _OURS:
-            raise _unknown(root, options)
-        return _memory(root.bucket)
-    settings = _settings(root, options, retries)
-    try:
-        return getattr(stores, _CLASSES[root.scheme])(root.bucket, **settings)
-    except obstore().exceptions.UnknownConfigurationKeyError as error:
-        raise _unknown(root, options) from error
-    except (ValueError, TypeError, obstore().exceptions.BaseError) as error:
-        raise _refused(root, options, error) from error
-
-
-def _unknown(root: Url, options: Options) -> ValueError:
-    """obstore says one of them, in its own spelling."""
-    known = {*_OURS, *_KNOWN_OF[root.scheme]}
-    name = next((name for name in options if not _is_known(root, name)), next(iter(options), ""))
-    near = difflib.get_close_matches(name.lower(), known, 1, 0.0)
-    return ValueError(f"{root}: there is no storage option {name!r}; the nearest is {near[0]!r}")
-
-
-def _is_known(root: Url, name: str) -> bool:
-    """Names that are not ours, obstore is asked for."""
-    if name in _OURS or root.scheme == "memory":
-        return name in _OURS
-    try:
-        getattr(obstore().store, _CLASSES[root.scheme])(root.bucket, **{name: "true"})
-    except obstore().exceptions.UnknownConfigurationKeyError:
-        return False
-    except (ValueError, TypeError, obstore().exceptions.BaseError):
-        return True
-    return True
-
-
-_SECRET = re.compile("key|secret|token|password|credential|sas", re.IGNORECASE)
-
-
-def _refused(root: Url, options: Options, error: Exception) -> Exception:
-    """A value that obstore cannot read is wrong usage; what it finds elsewhere, in the environment, is the store's."""
-    text = _one_line(error)
-    shown = {name: value for name, value in options.items() if not _SECRET.search(name)}
-    named = [name for name, value in shown.items() if str(value) and f'"{value}"' in text]
-    if named:
-        return ValueError(f"{root}: storage option {named[0]} cannot be {options[named[0]]!r}: {text}")
-    if "client_options" in options:  # which only Python gives
-        return ValueError(f"{root}: storage option client_options: {text}")
-    return StoreError(f"{root}: {text}")
-
-
-def _memory(name: str) -> object:
-    if any(other == name and pid != os.getpid() for other, pid in _memories):
-        raise StoreError(
-            f"memory://{name}: is not to be had in a forked process; use a folder, such as /dev/shm/{name}"
-        )
-    return _memories.setdefault((name, os.getpid()), obstore().store.MemoryStore())
-
-
-def _settings(root: Url, options: Options, retries: int) -> dict[str, Any]:
-    """corgi2's options as obstore's: a few have plain names of ours, all others are obstore's own."""
-    settings: dict[str, Any] = {key: value for key, value in options.items() if key not in _OURS}
-    if "anonymous" in options:
-        settings["skip_signature"] = _flag("anonymous", options["anonymous"])
-    endpoint = str(options.get("endpoint") or (_environment_endpoint() if root.scheme == "s3" else ""))
-    if endpoint and not endpoint.startswith(("http://", "https://")):
-        raise ValueError(f"endpoint is a URL such as http://127.0.0.1:9000 (got {endpoint!r})")
-    if root.scheme == "gs" and "endpoint" in settings:
-        settings["base_url"] = settings.pop("endpoint")
-    settings["client_options"] = {
-        "timeout": "1h",
-        "read_timeout": f"{_seconds(options)}s",
-        "allow_http": endpoint.startswith("http://"),
-        **settings.get("client_options", {}),
-    }
-    settings["retry_config"] = {
-        "max_retries": retries,
-        "retry_timeout": timedelta(minutes=3),
-        "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=10), "base": 2},
-    }
-    return settings
-
-
-_OURS = {"anonymous", "retries", "timeout"}
-_KNOWN_OF = {
-    "memory": set[str](),
-    "s3": {"endpoint", "region", "access_key_id", "secret_access_key", "session_token", "virtual_hosted_style_request"},
-    "gs": {"endpoint", "service_account_path", "service_account_key", "application_credentials"},
-    "az": {"endpoint", "account_name", "account_key", "sas_token", "client_id", "client_secret", "tenant_id"},
-}
-"""Those that people give; obstore knows more."""
-
-
-def _environment_endpoint() -> str:
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "")
-
-
-def _retries(options: Options) -> int:
-    return _count("retries", options.get("retries", 8))
-
-
-def _seconds(options: Options) -> int:
-    return max(1, _count("timeout", options.get("timeout", 60)))
-
-
-def _count(name: str, value: object) -> int:
-    text = str(value)
-    if not text.isdigit():
-        raise ValueError(f"storage option {name} is a whole number (got {value!r})")
-    return int(text)
-
-
-def _flag(name: str, value: object) -> bool:
-    text = str(value).lower()
-    if text not in _TRUE | _FALSE:
-        raise ValueError(f"storage option {name} is true or false (got {value!r})")
-    return text in _TRUE
-
-
 def _is_within(path: str, key: str | None, levels: int | None) -> bool:
     return levels is None or path.removeprefix(f"{key}/" if key else "").count("/") < levels
 
@@ -441,30 +319,3 @@ def _is_same(entry: Entry, meta: Any) -> bool:
     if _TIME.fullmatch(entry.etag) and _TIME.fullmatch(now):
         return now in (entry.etag, _TIME.sub(r"\1.000000\2", entry.etag))
     return now.strip('"') == entry.etag.strip('"')
-
-
-_CODE = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
-_STATUS = re.compile(r"status code: (\d+) ([A-Za-z -]*)")
-_QUERY = re.compile(r"\?\S*")
-_USER = re.compile(r"//[^/@\s]+@")
-_TEMPORARY_STATUS = {408, 429, *range(500, 600)}
-
-
-def _is_temporary(error: Exception) -> bool:
-    """Whether the store was busy, or the connection broke or timed out. obstore says so only in its text."""
-    text = str(error).partition("\n\nDebug source")[0]
-    status = _STATUS.search(text)
-    return int(status[1]) in _TEMPORARY_STATUS if status else "HTTP error" in text and "builder error" not in text
-
-
-def _one_line(error: BaseException) -> str:
-    """What the store said, without its XML, its debugging text, or a URL's query, which may hold a signature."""
-    text, _, debug = str(error).partition("\n\nDebug source")
-    if "/latest/api/token" in text or "/latest/meta-data" in text:
-        return "no credentials found; set the usual environment variables, give access_key_id=…, or anonymous=true"
-    status, code = _STATUS.search(text), _CODE.search(text)
-    if status:
-        text = f"{status[1]} {status[2]} " + (f"{code[1]}: {code[2]}" if code else "")
-    elif "kind: Timeout" in debug:
-        text += " (timed out)"
-    return _USER.sub("//", _QUERY.sub("", " ".join(text.split())))[:400]

@@ -11,243 +11,53 @@ they tell, wherever it lies. Between two records there may be as much as fits be
 a few MB at a time, because offsets of the smallest records take many times what the records do.
 """
 
-import mmap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from corgi2.errors import NoRecordError, ShardError, TooLargeError
+from corgi2.errors import NoRecordError, ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
+from corgi2.formats.framed.cutter import Cutter, Seen, check_end, check_padding, part_bytes
+from corgi2.formats.framed.frames import (
+    BETWEEN_BYTES,
+    ENDLESS,
+    LOOSE_BYTES,
+    Bytes,
+    Frames,
+    Framing,
+    Lying,
+    Parts,
+    Where,
+)
 from corgi2.formats.pipe import passing_on
 from corgi2.process import processors
-from corgi2.records.block import (
-    PLACE_BYTES,
-    Arena,
-    Decoder,
-    Group,
-    Indices,
-    Loose,
-    Taste,
-    framed_table,
-    record_bytes,
-    record_offsets,
-    reserve,
-)
-from corgi2.records.digest import Digest, Lanes, digest_framed, hash_framed
-from corgi2.records.shard import (
-    NO_RECORD,
-    READING_BYTES,
-    Block,
-    Buffer,
-    Checksum,
-    Mapper,
-    Piece,
-    Scan,
-    See,
-    ShardFile,
-    Writing,
-)
-from corgi2.sizes import format_size
-
-Bytes = npt.NDArray[np.uint8]
-Hashes = npt.NDArray[np.uint64]
+from corgi2.records.arena import Arena, Indices, reserve
+from corgi2.records.checksum import Checksum
+from corgi2.records.group import PLACE_BYTES, Decoder, Group, Taste
+from corgi2.records.hashing import Digest, Lanes, digest_framed, hash_framed
+from corgi2.records.shard import NO_RECORD, READING_BYTES, Block, Buffer, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.records.spans import Loose, framed_table, record_bytes, record_offsets
 
 _OFFSET_BYTES = 8
-_LOOSE_BYTES = 16
-"""A record, where something travels with some: how much lies before it, and how much behind."""
-_BLOCK_BYTES = 64
-"""Room for what lies between two blocks in memory: a terminator, a row that is no record, its offset."""
 
 TASTE_BYTES = 1_000_000
 """Of a shard, for an estimate of what it takes in memory."""
+
 _TASTE_MEMORY = 4_000_000
+
 _GLANCE_BYTES = 1 << 16
 """Of a shard, to see whether it holds a record at all."""
+
 _TINY_RECORD = 256
 
 STEP_BYTES, _TINY_STEP_BYTES = 1 << 22, 1 << 20
 """Split at a time; and where records may be tiny, which then take up to 20 times as much meanwhile."""
-_LEAST_PART = 4_000_000
+
 _PEEK_BYTES = 1 << 16
 """Read behind the largest record that fits: it is complete once the next one is seen to begin."""
-_SEEN_BYTES = 48
-"""A record that has a key takes until the end of its shard, to be compared with all others."""
-_ENDLESS = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The place of some bytes: the shard's name, their offset in it, and how many can follow at the most."""
-
-    name: str
-    base: int
-    limit: int
-    last: bool
-    """Nothing follows these bytes."""
-    known: bool = False
-    """They were checked before: only what they hold is asked for."""
-    decoding: bool = False
-    """Where the parts of records lie is asked for, too."""
-    most: int = _ENDLESS
-    """Bytes of the largest record that there is memory for."""
-
-    def from_(self, offset: int, last: bool) -> "Where":
-        """The place of a part of these bytes."""
-        return replace(self, base=self.base + offset, limit=self.limit - offset, last=last and self.last)
-
-    def too_large(self, offset: int, size: int, about: str = "") -> TooLargeError:
-        texts = format_size(size), format_size(self.most)
-        taken, limit = texts if texts[0] != texts[1] else (f"{size:,} bytes", f"{self.most:,} bytes")
-        problem = (
-            f"a record of {about}{taken}, with what lies around it, does not fit the {limit} that reading may take; "
-            "give a larger buffer"
-        )
-        return TooLargeError(self.name, self.base + offset, problem)
-
-    def error(self, offset: int, problem: str) -> ShardError:
-        return ShardError(self.name, self.base + offset, problem)
-
-
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """The span of record i is ``data[offsets[i]:offsets[i + 1]]``; what follows the last offset is not complete yet,
-    or, after the end mark, padding."""
-
-    offsets: Indices
-    begin: Indices | None = None
-    """Where each record itself begins, if that is not where its span does."""
-    end: int | None = None
-    """Where the last record itself ends, if something travels behind it."""
-    ended: bool = False
-    keys: Hashes | None = None
-    members: "Members | None" = None
-    parts: "Parts | None" = None
-
-    @staticmethod
-    def of(begin: Indices, end: Indices, stop: int | None, **more: Any) -> "Frames":
-        """Records that begin and end there; up to ``stop``, or, where more may come, without the last of them."""
-        if not len(begin):
-            return Frames(np.zeros(1, np.int64), **more)
-        offsets = np.concatenate([[0], end[:-1], [] if stop is None else [stop]]).astype(np.int64, copy=False)
-        begin, last = begin[: len(offsets) - 1], int(end[-1])
-        is_tight = bool((begin == offsets[:-1]).all())
-        return Frames(offsets, None if is_tight else begin, None if stop in (None, last) else last, **more)
-
-    @property
-    def loose(self) -> Loose | None:
-        """What travels in the spans beside the records, if anything does."""
-        if self.begin is None and self.end is None:
-            return None
-        lead, tail = np.zeros(len(self.offsets) - 1, np.int64), np.zeros(len(self.offsets) - 1, np.int64)
-        if self.begin is not None:
-            lead = self.begin - self.offsets[:-1]
-        if self.end is not None:
-            tail[-1] = self.offsets[-1] - self.end
-        return Loose(lead, tail)
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """The parts of keyed records: part j has the name ``names[j]`` (a hash) and belongs to record ``records[j]``."""
-
-    records: Indices
-    names: Hashes
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Where the parts of records lie that will be decoded. Numbers are as short as they can be."""
-
-    counts: npt.NDArray[Any]
-    """Of each record: how many parts it has."""
-    begin: npt.NDArray[Any]
-    """Of each part: where it begins, counted from the start of its record."""
-    size: npt.NDArray[Any]
-    cut: npt.NDArray[Any]
-    """Where its name is cut into the record's key and its own."""
-    names: dict[int, bytes]
-    """Those that are not where names usually are."""
-
-    @staticmethod
-    def joined(several: "Sequence[Parts]") -> "Parts":
-        names, before = dict[int, bytes](), 0
-        for parts in several:
-            names |= {before + number: name for number, name in parts.names.items()}
-            before += len(parts.begin)
-        return Parts(
-            np.concatenate([parts.counts for parts in several]),
-            np.concatenate([parts.begin for parts in several]),
-            np.concatenate([parts.size for parts in several]),
-            np.concatenate([parts.cut for parts in several]),
-            names,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Lying:
-    """Records as they lie in memory: the span of record i from ``offsets[rows[i]]`` on."""
-
-    memory: mmap.mmap
-    offsets: Indices
-    rows: Indices
-    loose: Loose | None
-    parts: Parts | None
-    begins: Indices
-    """Of each piece, one behind another."""
-    homes: tuple[tuple[str, int], ...]
-    """The shard that each piece came from, and where it lies there."""
-
-    def where(self, at: int) -> tuple[str, int]:
-        """The shard, and the byte of it, that lies somewhere in memory."""
-        piece = int(np.searchsorted(self.begins, at, "right")) - 1
-        shard, start = self.homes[piece]
-        return shard, start + at - int(self.begins[piece])
-
-    def shards(self, records: Indices) -> list[str]:
-        """That each record came from."""
-        pieces = np.searchsorted(self.begins, self.starts(records), "right") - 1
-        return [self.homes[piece][0] for piece in pieces.tolist()]
-
-    def starts(self, records: Indices) -> Indices:
-        rows = self.rows[records]
-        return np.asarray(self.offsets[rows] if self.loose is None else self.offsets[rows] + self.loose.lead[rows])
-
-    def stops(self, records: Indices) -> Indices:
-        rows = self.rows[records] + 1
-        return np.asarray(self.offsets[rows] if self.loose is None else self.offsets[rows] - self.loose.tail[rows - 1])
-
-
-class Framing(Protocol):
-    """What is particular to one framed format."""
-
-    name: str
-    terminator: bytes
-    """What the last record may lack, and must have to be followed by another."""
-    trailer: bytes
-    """What ends a shard."""
-    record_overhead: int
-    """Bytes of memory a record beside its offset, its row and its place in the permutation."""
-    smallest_record: int
-    """Bytes of the smallest record that there can be."""
-
-    def split(self, data: Bytes, where: Where) -> Frames:
-        """The complete records at the front of the data, which starts at a span."""
-
-    def begins_record(self, data: Bytes, where: Where) -> bool:
-        """Whether a record begins in the data, which starts at a span. It need not be complete."""
-
-    def items(self, loose: Bytes) -> Iterator[Indices]:
-        """Bytes that belong to no record, cut into what is hashed by itself: a member, a line."""
-
-    def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
-        """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""
-
-    def decoder(self, lying: Lying) -> Decoder:
-        """Decodes records that were split for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +98,7 @@ class FramedFormat:
     def sketch(self, size: int) -> Block:
         """At the most what so many of the smallest records take, where they are not tiny; else an estimate."""
         least = self.framing.smallest_record
-        at_most = size + size // least * self._record_bytes + _BLOCK_BYTES
+        at_most = size + size // least * self._record_bytes + BETWEEN_BYTES
         exact = self.codec is None and least > _TINY_RECORD
         return Block(0, size, 0, at_most if exact else size, exact)
 
@@ -296,7 +106,7 @@ class FramedFormat:
         """The complete records at the front, and no error where they end."""
         front = _Front(piece.file, piece.start, min(piece.length, TASTE_BYTES))
         data, stored = self._front(front, front.size == piece.length)
-        frames = self.framing.split(data, Where(piece.file.name, piece.start, _ENDLESS, last=False))
+        frames = self.framing.split(data, Where(piece.file.name, piece.start, ENDLESS, last=False))
         offsets = frames.offsets
         share = int(offsets[-1]) / max(1, len(data))
         if len(offsets) == 1:  # not one complete record: take all for one
@@ -319,15 +129,15 @@ class FramedFormat:
         front = _Front(file, 0, min(file.size, _GLANCE_BYTES))
         try:
             data, _ = self._front(front, front.size == file.size)
-            return self.framing.begins_record(data, Where(file.name, 0, _ENDLESS, last=False))
+            return self.framing.begins_record(data, Where(file.name, 0, ENDLESS, last=False))
         except ShardError:
             return False
 
     def scan(self, file: ShardFile, block_bytes: int, memory: int = READING_BYTES) -> Scan:
         """Read a shard once, from front to back, and cut it into blocks of about ``block_bytes``."""
         stream = open_stream(file, self.codec, part_bytes(memory))
-        cutter = _Cutter(self._record_bytes, None if self.codec else block_bytes)
-        seen = _Seen(file.name, memory // 4)
+        cutter = Cutter(self._record_bytes, None if self.codec else block_bytes)
+        seen = Seen(file.name, memory // 4)
         for base, data, frames in self._windows(stream, file, memory - memory // 4):
             cutter.add(data, frames.offsets, frames.loose is not None)
             seen.add(base, frames)
@@ -365,16 +175,16 @@ class FramedFormat:
             wanted = min(room - have, max(least, have))
             have += (got := stream.fill(buffer[have : have + wanted]))
             last = got < wanted or (plain and base + have == file.size)
-            where = Where(file.name, base, file.size - base if plain else _ENDLESS, last, most=memory)
+            where = Where(file.name, base, file.size - base if plain else ENDLESS, last, most=memory)
             data, done = np.frombuffer(buffer, np.uint8, have), 0
             for at, frames in _steps(framing, data, where):
                 _check_fits(data[at:], frames.offsets, framing.terminator, where.from_(at, last))
                 yield base + at, np.frombuffer(buffer, np.uint8, offset=at), frames
                 done = at + int(frames.offsets[-1])
             if frames.ended or last:
-                _check_end(framing, data[done:], frames.ended, where.from_(done, last), whole=True)
+                check_end(framing, data[done:], frames.ended, where.from_(done, last), whole=True)
                 if not last:
-                    _check_padding(stream, where, have)
+                    check_padding(stream, where, have)
                 return
             if not done and have == room:
                 raise where.too_large(0, have, "at least ")
@@ -411,7 +221,7 @@ class FramedFormat:
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str = "") -> Writing:  # noqa: ARG002
         """The bytes of a shard that holds these records. A compressed shard is one block, whatever was given."""
-        cutter = _Cutter(self._record_bytes, None)
+        cutter = Cutter(self._record_bytes, None)
         size, checksum = 0, Checksum()
         with passing_on(compressed(self._body(blocks, cutter), self.codec)) as pieces:
             for piece in pieces:
@@ -427,7 +237,7 @@ class FramedFormat:
             ]
         return tuple(written)
 
-    def _body(self, blocks: Iterable[Iterable[Any]], cutter: "_Cutter") -> Iterator[Buffer]:
+    def _body(self, blocks: Iterable[Iterable[Any]], cutter: "Cutter") -> Iterator[Buffer]:
         for tables in blocks:
             for table in tables:
                 data, offsets = record_bytes(table), record_offsets(table)
@@ -480,10 +290,10 @@ class FramedFormat:
         placed = []
         for at, frames in _steps(self.framing, data, where):
             records = len(frames.offsets) - 1
-            arena.spend(records * (self._record_bytes + (_LOOSE_BYTES if frames.loose is not None else 0)))
+            arena.spend(records * (self._record_bytes + (LOOSE_BYTES if frames.loose is not None else 0)))
             placed.append(_Placed(start + at, frames))
         stop = placed[-1].stop - start
-        _check_end(self.framing, data[stop:], frames.ended, where.from_(stop, True), piece.is_whole)
+        check_end(self.framing, data[stop:], frames.ended, where.from_(stop, True), piece.is_whole)
         if piece.is_whole and not sum(each.records for each in placed):
             raise NoRecordError(piece.file.name, 0, NO_RECORD)
         if piece.is_whole and not where.known:
@@ -598,103 +408,3 @@ def _group(pieces: list[list[_Placed]], arena: Arena, decoded: Sequence[Piece] |
         homes = tuple((piece.file.name, piece.start) for piece in decoded)
         lying = Lying(arena.memory, offsets, rows, loose, Parts.joined(parts) if parts else None, begins, homes)
     return Group(framed_table(offsets, arena.array(0, arena.used), loose), rows, keys, counts, beside=lying)
-
-
-def _check_end(framing: Framing, rest: Bytes, ended: bool, where: Where, whole: bool) -> None:
-    """What lies behind the last record is what may lie there."""
-    if ended:
-        _check_zero(rest, where, 0)
-    elif where.last and whole and framing.trailer:
-        raise where.error(
-            len(rest),
-            "the archive ends without its end mark (1,024 zero bytes): it was cut short. Restore it from its source, "
-            "or, if you know it to be complete, append the mark",
-        )
-
-
-class _Seen:
-    """What has to be compared once a whole shard was read, as long as there is memory for it."""
-
-    def __init__(self, name: str, memory: int) -> None:
-        self._name, self._memory, self._records = name, memory, 0
-        self.frames: list[tuple[int, Frames]] = []
-
-    def add(self, base: int, frames: Frames) -> None:
-        if frames.keys is None:
-            return
-        self._records += len(frames.keys)
-        if self._records * _SEEN_BYTES > self._memory:
-            problem = (
-                f"more than {self._records} samples in one shard, whose keys do not fit the "
-                f"{format_size(self._memory)} that comparing them may take; give a larger buffer"
-            )
-            raise TooLargeError(self._name, base, problem)
-        self.frames.append((base, frames))
-
-
-def part_bytes(memory: int) -> int:
-    """Of a shard, that are read at a time where reading may take so much."""
-    return min(READ_BYTES, max(_LEAST_PART, memory // 4))
-
-
-def _check_zero(data: Bytes, where: Where, offset: int) -> None:
-    if data.any():
-        first = offset + int(np.flatnonzero(data)[0])
-        raise where.error(
-            first,
-            "data after the end of the archive, which other readers would not see (several archives in one file?); "
-            "split it, or pack it again",
-        )
-
-
-def _check_padding(stream: Stream, where: Where, offset: int) -> None:
-    buffer = bytearray(1_000_000)
-    while got := stream.fill(memoryview(buffer)):
-        _check_zero(np.frombuffer(buffer, np.uint8, got), where, offset)
-        offset += got
-
-
-@dataclass(slots=True)
-class _Cutter:
-    """Cuts a run of records into blocks: a block ends when it is told to, or before a record that is too much."""
-
-    record_bytes: int
-    block_bytes: int | None
-    blocks: list[Block] = field(default_factory=list)
-    start: int = 0
-    length: int = 0
-    records: int = 0
-    beside: int = 0
-    """Bytes that they take in memory beside their own."""
-    checksum: Checksum = field(default_factory=Checksum)
-
-    def add(self, data: Bytes, offsets: Indices, has_loose: bool) -> None:
-        first, last = 0, len(offsets) - 1
-        record_bytes = self.record_bytes + (_LOOSE_BYTES if has_loose else 0)
-        while first < last:
-            stop = last
-            if self.block_bytes is not None:
-                room = int(offsets[first]) + self.block_bytes - self.length
-                stop = min(last, int(np.searchsorted(offsets, room, "right")) - 1)
-            if stop <= first and self.records:
-                self.close()
-                continue
-            stop = max(stop, first + 1)
-            span = data[offsets[first] : offsets[stop]]
-            self.checksum.update(span.data)
-            self.length += len(span)
-            self.records += stop - first
-            self.beside += record_bytes * (stop - first)
-            first = stop
-
-    def close(self) -> None:
-        if not self.records:
-            return
-        footprint = self.length + self.beside + _BLOCK_BYTES
-        self.blocks.append(Block(self.start, self.length, self.records, footprint, checksum=self.checksum.digest()))
-        self.start, self.checksum = self.start + self.length, Checksum()
-        self.length = self.records = self.beside = 0
-
-    def finish(self) -> list[Block]:
-        self.close()
-        return self.blocks

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corgi2.records.block import Arena, Indices
+from corgi2.records.arena import Arena, Indices
 
 ROWS = 8
 """Tables begin at multiples of so many rows, so that no two share a byte of a bitmap."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.formats.framed.format import Bytes, Where
-from corgi2.records.block import Indices
+from corgi2.formats.framed.frames import Bytes, Where
+from corgi2.records.arena import Indices
 
 UNIT, NAME_BYTES = 512, 100
 _ROWS = 1 << 13

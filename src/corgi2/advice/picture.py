@@ -1,35 +1,20 @@
 """The pages that ``inspect`` and ``plan`` write: which pictures there are, of which numbers."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from corgi2.advice.methods import Method, Offline
-from corgi2.advice.recommendation import Advice, advise, number
-from corgi2.pages.page import Labels, Section, Series, Table, Text, heat_section, line_chart, page, scatter
-from corgi2.quality.measure import Measurement
-from corgi2.sizes import format_size, plural
+from corgi2.advice.recommendation import Advice, advise
+from corgi2.pages.html import Section, Table, page
+from corgi2.pages.pictures import Labels, Series, Text, line_chart, scatter
+from corgi2.sizes import format_size, number, plural
 
 _STEPS = 33
+
 _OCTAVES = 8
 """On either side of the buffer that is asked about."""
+
 _LEAST = 1e-2
 """A logarithmic axis has no zero."""
-
-
-def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]) -> str:
-    """Blocks × classes of one data set, or of several, such as before and after."""
-    if any(measured.heat is None for _, measured in shown):
-        raise ValueError("a heat map needs classes: give --label")
-    sections = []
-    for name, measured in shown:
-        if measured.heat is not None:
-            heat = measured.heat
-            about = (
-                f"A row is a block, a column a class, dark where many of the block's records are of it. h_D = "
-                f"{number(measured.h_D)} of at most {number(measured.block_records)}: {measured.verdict}."
-            )
-            sections.append(heat_section(name, about, heat.classes, heat.blocks, heat.counts))
-    return page(title, [], sections, code=text)
 
 
 def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:

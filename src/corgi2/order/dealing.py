@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.order.draws import BUFFERS, PICKS, Indices, even_order, permutation
+from corgi2.order.groups import even_order
+from corgi2.order.permutations import BUFFERS, PICKS, Indices, permutation
 
 
 class World(NamedTuple):

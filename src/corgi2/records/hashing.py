@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from corgi2.records.arena import Indices
 from corgi2.records.arrays import number_array, numpy_of
-from corgi2.records.block import Indices, loose_bytes, thirds
+from corgi2.records.spans import loose_bytes, thirds
 
 Lanes = npt.NDArray[np.uint64]
 """Two words of 64 bits a record: an array of shape (2, records)."""

@@ -3,14 +3,16 @@
 import os
 from dataclasses import dataclass
 
-from corgi2.advice.exhibit import plan_page
 from corgi2.advice.methods import Means, Offline, Shape
+from corgi2.advice.picture import plan_page
 from corgi2.advice.prices import NOTHING, Prices, load_prices
+from corgi2.advice.probe import probe
 from corgi2.advice.recommendation import Advice, advise
-from corgi2.advice.scout import By, probe, scout
+from corgi2.advice.shape import scout
 from corgi2.dataset.source import Source
 from corgi2.errors import SourceError
 from corgi2.memory import usable_memory
+from corgi2.quality.prediction import By
 from corgi2.stores import Options
 
 BANDWIDTH, LATENCY_MS = 500_000_000, 30.0

@@ -10,47 +10,9 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from corgi2.dataset.seal import seal, unseal
+from corgi2.dataset.sealing import seal, unseal
 from corgi2.errors import SourceError
-
-_LARGEST_PASSES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a person may choose about a shuffle."""
-
-    buffer_bytes: int | None = None
-    buffer_blocks: int | None = None
-    seed: int = 0
-    passes: int = 1
-    with_replacement: bool = False
-    shard_bytes: int | None = None
-    shard_records: int | None = None
-    in_place: bool = False
-    skip_bad: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("buffer_bytes", "buffer_blocks", "passes", "shard_bytes", "shard_records"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{_option(name)} must be at least 1 (got {value})")
-        if self.seed < 0:
-            raise ValueError(f"--seed must not be negative (got {self.seed})")
-        if self.seed >= 1 << 64:
-            raise ValueError(f"--seed must be less than 2^64 (got {self.seed})")
-        if self.passes > _LARGEST_PASSES:
-            raise ValueError(
-                f"--passes {self.passes}: two mix almost any data set; more than {_LARGEST_PASSES} never help"
-            )
-        for name, reason in (
-            ("with_replacement", "it would drop about half of the data, for ever"),
-            ("skip_bad", "what is left out would be deleted"),
-        ):
-            if self.in_place and getattr(self, name):
-                raise ValueError(f"{_option(name)} and --in-place do not go together: {reason}")
-        if self.shard_bytes is not None and self.shard_records is not None:
-            raise ValueError("--shard-size and --shard-records both say how long shards are; give one of them")
+from corgi2.offline.settings import Settings, as_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +81,7 @@ class Recipe:
             ours, theirs = getattr(self.settings, item.name), getattr(asked, item.name)
             if ours != theirs:
                 raise SourceError(
-                    f"{where}: holds a shuffle with {_given(item.name, ours)}, not {_given(item.name, theirs)}",
+                    f"{where}: holds a shuffle with {as_given(item.name, ours)}, not {as_given(item.name, theirs)}",
                     hint=self._way_on(is_done),
                 )
 
@@ -128,16 +90,3 @@ class Recipe:
             return "it is finished: name an empty folder, or delete this one"
         same = "give the same command again to go on"
         return same if self.settings.in_place else f"{same}, --restart to discard it, or name an empty folder"
-
-
-def _option(name: str) -> str:
-    words = {"buffer_bytes": "--buffer", "shard_bytes": "--shard-size"}
-    return words.get(name, "--" + name.replace("_", "-"))
-
-
-def _given(name: str, value: object) -> str:
-    if value is None or value is False:
-        return f"no {_option(name)}"
-    if name.endswith("_bytes") and isinstance(value, int):
-        return f"{_option(name)} {value if value % 1_000_000 else f'{value // 1_000_000}MB'}"
-    return _option(name) if value is True else f"{_option(name)} {value}"

@@ -1,0 +1,86 @@
+"""``corgi2 inspect``"""
+
+import json
+from dataclasses import replace
+
+import click
+
+from corgi2.cli.options import (
+    SRC_HELP,
+    buffer_option,
+    feature_option,
+    html_option,
+    json_option,
+    label_option,
+    sample_option,
+    size,
+    src_option,
+)
+from corgi2.cli.problem import NO, problem_of
+from corgi2.cli.root import cli
+from corgi2.cli.words import check_page, complain, say, write_page
+from corgi2.errors import DamageError
+
+
+@cli.command(epilog=SRC_HELP)
+@click.argument("src")
+@label_option
+@feature_option
+@sample_option
+@click.option("--online-buffer", type=size, help="Say how even the classes of a loader's buffer of this size would be.")
+@click.option("--after", help="Measure this data set, too: SRC after a shuffle, say.")
+@buffer_option
+@html_option
+@src_option
+@json_option
+def inspect(
+    src: str,
+    buffer: int | None,
+    label: tuple[str, ...],
+    feature: tuple[str, ...],
+    sample: int,
+    online_buffer: int | None,
+    after: str | None,
+    html: str | None,
+    src_options: tuple[tuple[str, str], ...],
+    as_json: bool,
+) -> int:
+    """Say what SRC is made of: format, shards, blocks, records, bytes, and the damage found.
+
+    Reads all shards once, unless an index is up to date (Parquet: footers only). Writes nothing. The exit code is 1
+    if a shard is damaged.
+
+    With --label or --feature it also measures how badly the blocks are mixed: h_D is the number of examples in a block
+    where each holds one kind, and about 1 where they are shuffled. Of data that corgi2 has shuffled, it measures what
+    that was made from, too, and shows what the theory predicts.
+    """
+    from corgi2.quality.description import describe, look_at
+
+    if (online_buffer or html) and not label:
+        raise click.UsageError("--online-buffer and --html show classes: give --label")
+    if after and not (label or feature):
+        raise click.UsageError("--after needs --label or --feature to measure by")
+    check_page(html)
+    options = dict(src_options)
+    source, survey, indexed = look_at(src, options, buffer)
+    description = describe(source, survey, indexed)
+    result, text = description.as_json(), description.as_text()
+    if (label or feature) and not description.damage:
+        from corgi2.quality.mixing import look_at_mixing
+        from corgi2.quality.prediction import By
+
+        by = By(label, feature, sample)
+        mixing = look_at_mixing(source, survey.index, by, options, online_buffer, after)
+        result, text = result | mixing.as_json(), f"{text}\n{mixing.as_text()}"
+        page = mixing.as_page(src) if html else ""
+    elif label or feature:
+        if not as_json:
+            say("not measured, because shards are damaged")
+        page = ""
+    click.echo(json.dumps(result, indent=2) if as_json else text)
+    if html and page:
+        write_page(html, page)
+    if not description.damage:
+        return 0
+    complain(replace(problem_of(DamageError(survey.damage)), text="\n".join(description.damage)))
+    return NO

@@ -1,0 +1,68 @@
+"""``corgi2 plan``"""
+
+import json
+from typing import Any
+
+import click
+
+from corgi2.cli.options import (
+    SRC_HELP,
+    feature_option,
+    html_option,
+    json_option,
+    label_option,
+    number,
+    sample_option,
+    size,
+    src_option,
+)
+from corgi2.cli.root import cli
+from corgi2.cli.words import check_page, write_page
+
+
+@cli.command("plan", epilog=SRC_HELP)
+@click.argument("src", required=False)
+@click.option("--buffer", type=size, help="Of the offline pass, a node.  [default: half of the memory there is]")
+@click.option("--online-buffer", type=size, default="2GB", show_default=True, help="Of the loader, a node.")
+@click.option("--epochs", type=number, default=10, show_default=True, help="That will be trained.")
+@click.option("--nodes", type=number, default=1, show_default=True, help="Machines that shuffle, and that train.")
+@label_option
+@feature_option
+@sample_option
+@click.option("--h-d", "h_d", type=float, help="h_D, if it is known, instead of --label.  [default: the worst, b]")
+@click.option("--records", type=number, help="Without SRC: how many.")
+@click.option("--bytes", "size", type=size, help="Without SRC: of all shards.")
+@click.option("--shards", type=number, help="Without SRC: how many.")
+@click.option("--prices", help="aws, gcs, azure, or a JSON file of your own.  [default: those of SRC's store]")
+@click.option("--bandwidth", type=size, help="Bytes a second, of a node.  [default: measured on SRC; else 500MB]")
+@click.option("--latency", type=float, help="Milliseconds.  [default: measured on SRC; else 30]")
+@html_option
+@src_option
+@json_option
+def plan(
+    src: str | None,
+    html: str | None,
+    src_options: tuple[tuple[str, str], ...],
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Say what every way of shuffling SRC would cost and buy, and which to take. Touches nothing.
+
+    \b
+    h and H: how badly blocks, and the buffers of all nodes at one time, are mixed; about 1 is a full shuffle.
+    / full:  H over that of a full shuffle, which is also the ratio of Theorem 2's leading terms.
+    $:       requests, and a month of what is stored twice. hours: if reading and writing is all there is to do.
+
+    Without SRC it plans for a data set that is elsewhere, or not there yet:
+
+    \b
+      corgi2 plan --records 1.3e9 --bytes 27TB --shards 27000 --h-d 4e4 --buffer 64GB --online-buffer 4GB --nodes 8
+    """
+    from corgi2.advice.request import Asked, quote
+
+    check_page(html)
+    quoted = quote(src, Asked(**asked), dict(src_options))
+    advice = quoted.advice
+    click.echo(json.dumps(advice.as_json(), indent=2) if as_json else advice.as_text())
+    if html:
+        write_page(html, quoted.as_page())

@@ -1,0 +1,33 @@
+"""``corgi2``, of which everything else is a command."""
+
+import click
+
+from corgi2.version import __version__
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="corgi2")
+def cli() -> None:
+    """Train from shards as well as from shuffled data.
+
+    Shards usually hold records that belong together: one video, one user, one day. A loader that shuffles a small
+    window of them feeds SGD correlated examples, and the model pays. corgi2 mixes shards, keeps their format, and
+    proves that no record was lost.
+
+    \b
+    Look at a data set:     corgi2 inspect s3://bucket/train
+    What would help, and what it costs:  corgi2 plan s3://bucket/train --label cls
+    Make it quick to open:  corgi2 index   s3://bucket/train
+    Mix its shards:         corgi2 shuffle s3://bucket/train s3://bucket/mixed --buffer 8GB
+    Prove nothing is lost:  corgi2 verify  s3://bucket/train s3://bucket/mixed
+    See it work:            corgi2 demo
+
+    Sizes are bytes (4096), powers of 1000 (64KB, 8GB) or of 1024 (64KiB, 8GiB).
+
+    \b
+    Exit codes:  0  done, or yes
+                 1  the answer is no: verify found a difference, inspect found damage
+                 2  wrong usage
+                 3  it could not be done: no such folder, a damaged shard, no space, a store that fails
+                 130, 143  stopped by SIGINT (Ctrl-C), SIGTERM
+    """

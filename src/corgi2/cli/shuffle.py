@@ -1,0 +1,111 @@
+"""``corgi2 shuffle``"""
+
+import json
+from typing import Any
+
+import click
+
+from corgi2.cli.options import SRC_HELP, dst_option, json_option, size, src_option
+from corgi2.cli.problem import Problem
+from corgi2.cli.root import cli
+from corgi2.cli.signals import StopError, end_in_order, leave, on_signals
+from corgi2.cli.words import command_line, say
+from corgi2.sizes import format_size
+
+
+@cli.command(epilog=SRC_HELP)
+@click.argument("src")
+@click.argument("dst", required=False)
+@click.option("--buffer", type=size, help="Memory for one group of blocks.  [default: half of what may be used]")
+@click.option("--buffer-blocks", type=click.IntRange(min=1), help="Mix so many blocks at a time (n), not more.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, another order.")
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Mix again what was mixed, with blocks of other groups. 2 mix almost any data set. Costs as much once more.",
+)
+@click.option("--with-replacement", is_flag=True, help="As the paper prints it: drops about half of the records.")
+@click.option(
+    "--shard-size", type=size, help="Write shards of about this size.  [default: about as many shards as SRC has]"
+)
+@click.option("--shard-records", type=click.IntRange(min=1), help="Write shards of about so many records.")
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Replace the shards of SRC, group by group, without a second copy. Old shards are deleted once the new ones "
+    "are safe.",
+)
+@click.option("--skip-bad", is_flag=True, help="Leave damaged shards out, and list them.")
+@click.option("--restart", is_flag=True, help="Discard what an unfinished shuffle has written to DST, and begin anew.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Reads and writes in flight; with --engine ray, tasks a node.  [default: 4; tasks: 1]",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where groups are made: here, or as tasks of a Ray cluster, each with a --buffer of its own.",
+)
+@click.option("--address", help="Of the Ray cluster: auto, or HOST:PORT.  [default: Ray on this machine]")
+@click.option("--dry-run", is_flag=True, help="Say what would happen, and stop.")
+@src_option
+@dst_option
+@json_option
+def shuffle(
+    src: str,
+    dst: str | None,
+    buffer: int | None,
+    shard_size: int | None,
+    restart: bool,
+    workers: int | None,
+    engine: str,
+    address: str | None,
+    dry_run: bool,
+    src_options: tuple[tuple[str, str], ...],
+    dst_options: tuple[tuple[str, str], ...],
+    as_json: bool,
+    **choices: Any,
+) -> None:
+    """Mix the shards of SRC into DST: random groups of blocks, each shuffled and written as new shards.
+
+    The format stays, and no record is lost or repeated: corgi2 verify SRC DST proves it. A larger buffer mixes better.
+    The output depends on SRC, the seed and the options alone. If it is stopped, by whatever, the same command goes on
+    where it was.
+    """
+    from corgi2.offline.planning import plan_shuffle
+    from corgi2.offline.run import run_shuffle
+    from corgi2.offline.settings import Settings
+
+    settings = Settings(buffer_bytes=buffer, shard_bytes=shard_size, **choices)
+    if restart and dry_run:
+        raise click.UsageError("--restart discards, --dry-run touches nothing; give one of them")
+    job = plan_shuffle(src, dst, settings, dict(src_options), dict(dst_options), restart)
+    if as_json:
+        for warning in job.warnings():
+            say(warning)
+    else:
+        click.echo(job.describe())
+    if dry_run:
+        if as_json:
+            click.echo(json.dumps(job.as_json(), indent=2))
+        return
+    try:
+        with on_signals(end_in_order):
+            report = run_shuffle(job, workers, engine, address)
+    except StopError as stop:
+        error, hint = "stopped; nothing is lost", f"To go on: {command_line()}"
+        leave(stop.signal, Problem(error, "interrupted", hint=hint, text=f"{error}. {hint}"))
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=2))
+        return
+    lines = [
+        f"{report.records:,} records in {report.shards:,} shards, {format_size(report.bytes)}; {report.reads:,} reads, "
+        f"{report.writes:,} writes, {report.seconds:.1f} s" + (", complete already" if report.was_complete else ""),
+        *(f"left out: {line}" for line in report.skipped),
+    ]
+    click.echo("\n".join(lines))

@@ -1,0 +1,71 @@
+"""The index as a file: beside the data in ``.corgi2/``, or in the user's cache."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+
+from corgi2.dataset.folder import CORGI_FOLDER, INDEX_PATH
+from corgi2.dataset.index import BLOCK_FIELDS, SHARD_FIELDS, Index, select
+from corgi2.dataset.sealing import seal, unseal
+from corgi2.dataset.source import Source
+from corgi2.errors import SourceError
+from corgi2.stores import Store, open_store, read_path
+
+
+def save_index(store: Store, index: Index) -> None:
+    store.publish(INDEX_PATH, [encode_index(index)])
+    store.sweep(CORGI_FOLDER)
+
+
+def load_index(store: Store) -> Index | None:
+    """The index that lies in a store, or None."""
+    data = read_path(store, INDEX_PATH)
+    return None if data is None else decode_index(data, f"{store.url}/{INDEX_PATH}")
+
+
+def cache_store(source: Source) -> Store:
+    """Where the index of a source lies if not beside the data: the user's cache, by the source's address."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    key = hashlib.sha256(source.url.encode()).hexdigest()[:32]
+    return open_store(str(Path(home, "corgi2", key)))
+
+
+def open_index(source: Source) -> Index | None:
+    """The index of exactly this source: beside the data, or in the cache; None where there is none, or it is stale."""
+    for store in (source.store, cache_store(source)):
+        index = load_index(store)
+        found = select(index, source) if index is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+_WAY_OUT = "delete it, and run corgi2 index to make it anew"
+
+
+def encode_index(index: Index) -> bytes:
+    """Two Arrow streams, one behind the other, the first with a header in its metadata."""
+    header = {"suffix": index.suffix, "block_bytes": index.block_bytes}
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    for table in (index.shards.replace_schema_metadata({"corgi2": json.dumps(header)}), index.blocks):
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+    return seal(sink.getvalue())
+
+
+def decode_index(data: bytearray, name: str) -> Index:
+    try:
+        reader = pa.BufferReader(unseal(data, name, _WAY_OUT))
+        shards = pa.ipc.open_stream(reader).read_all()
+        header = json.loads(shards.schema.metadata[b"corgi2"])
+        blocks = pa.ipc.open_stream(reader).read_all()
+        shards = shards.replace_schema_metadata(None)
+        if shards.schema != SHARD_FIELDS or blocks.schema != BLOCK_FIELDS:
+            raise ValueError("other columns than expected")
+        return Index(header["suffix"], header["block_bytes"], shards, blocks)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{name}: the index is damaged ({error}); {_WAY_OUT}") from error

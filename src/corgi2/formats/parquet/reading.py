@@ -1,0 +1,311 @@
+"""Row groups, decoded a few MB at a time, into an arena or as tables."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corgi2.errors import ShardError, TooLargeError
+from corgi2.formats.parquet.columns import ROWS, Columns, holds_text, is_flat
+from corgi2.formats.parquet.footer import (
+    FOOTER_GUESS,
+    RESTORE,
+    Part,
+    ShardVersion,
+    cached_footer,
+    parse_footer,
+    row_group_spans,
+)
+from corgi2.formats.parquet.lists import missing_lists
+from corgi2.formats.parquet.pages import largest_page
+from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES
+from corgi2.formats.parquet.repeats import LEAST_ROWS, sure_rows
+from corgi2.formats.parquet.schema import widen, widened
+from corgi2.formats.parquet.writing import write_stream
+from corgi2.memory import release_unused
+from corgi2.records.arena import Arena
+from corgi2.records.checksum import Checksum
+from corgi2.records.group import Group
+from corgi2.records.shard import Piece, See
+from corgi2.sizes import format_size
+
+_ALIGNMENT = 64
+
+_STEP_BYTES = 2_000_000
+"""Decoded at a time, on the way to where it stays: Arrow takes several times as much meanwhile."""
+
+_WIDE_ROW = 64_000
+"""Of rows of so many bytes, eight are decoded at a time at the least."""
+
+_PAGE_SHARE, _PAGE_BYTES = 8, 30_000_000
+"""Of the memory, and beside it: for a page on its way."""
+
+_NESTED_BYTES, _NESTED_PARTS = 16_000_000, 64
+"""The same of nested rows, which are not laid side by side: a group of many small parts is slow to gather."""
+
+_STEP_BYTES_A_COLUMN = 16_000
+"""At the least: every column costs something every time."""
+
+_LONGEST_TEXT = 1 << 30
+"""Half of what an array of Arrow's usual strings holds."""
+
+
+class _Run(NamedTuple):
+    """Rows in memory, one behind another: in the columns of all, or in a table of their own."""
+
+    first: int
+    records: int
+    table: pa.Table | None = None
+
+
+class Reading:
+    """Pieces on their way to one group: columns of single arrays if they are flat, else a chunk a piece."""
+
+    def __init__(self, pieces: Sequence[Piece], arena: Arena, see: See | None) -> None:
+        self._pieces, self._arena, self._see = pieces, arena, see
+        self._schema: pa.Schema | None = None
+        self._columns: Columns | None = None
+        self._lock = threading.Lock()
+
+    def read(self, piece: Piece) -> list[_Run]:
+        arena = self._arena
+        with (
+            _open_piece(piece, _scratch(piece.length), arena.capacity, arena.reserved) as opened,
+            _clear_errors(piece, opened.schema),
+        ):
+            rows = opened.rows
+            _check_count(piece, rows, rows)
+            columns = self._columns_for(piece, opened.schema)
+            if columns is None:
+                runs = [_Run(0, table.num_rows, _move(table, self._arena)) for table in opened.tables()]
+            else:
+                runs = [_Run(columns.add(batch), len(batch)) for batch in opened.batches()]
+        if min(1.0, PAGE_VALUES / max(1, piece.records)) * piece.footprint > LARGE_PAGE:
+            release_unused()
+        _check_count(piece, sum(run.records for run in runs), rows)
+        if self._see is not None:
+            for run in runs:
+                self._see(columns.table(run.first, run.records) if columns is not None else run.table)
+        return runs
+
+    def _columns_for(self, piece: Piece, schema: pa.Schema) -> Columns | None:
+        """Where the rows of all pieces go, if they have a place beforehand."""
+        with self._lock:
+            if self._schema is None:
+                self._schema = schema
+                if all(piece.records for piece in self._pieces) and is_flat(schema):
+                    counts = [_rows_with_gaps(piece, schema) for piece in self._pieces]
+                    self._columns = Columns.reserve(schema, counts, self._arena)
+        if not schema.equals(self._schema):
+            raise ShardError(piece.file.name, 0, f"another schema than other shards, among {self._pieces[0].file.name}")
+        return self._columns
+
+    def group(self, parts: list[list[_Run]]) -> Group:
+        runs = [run for part in parts for run in part]
+        counts = tuple(sum(run.records for run in part) for part in parts)
+        if self._columns is None:
+            return Group(pa.concat_tables(run.table for run in runs), counts=counts)
+        table = self._columns.table()
+        kind = np.int32 if table.num_rows < 1 << 31 else np.int64
+        rows = np.concatenate([np.arange(run.first, run.first + run.records, dtype=kind) for run in runs])
+        return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
+
+
+def _step(piece: Piece, schema: pa.Schema) -> int:
+    """Rows that are decoded at a time, of about so many bytes, and one less than what they then take in columns."""
+    wanted = max(_STEP_BYTES, _STEP_BYTES_A_COLUMN * len(schema))
+    return max(LEAST_ROWS, wanted * piece.records // max(1, piece.footprint) // ROWS * ROWS) - 1
+
+
+def _rows_with_gaps(piece: Piece, schema: pa.Schema) -> int:
+    """The rows of a piece, and those that are none but the last, in the smallest steps that it may be decoded in; texts
+    of more than 2 GB are cut once more, wherever Arrow likes."""
+    room = _step(piece, schema) + 1
+    if holds_text(schema):
+        room = min(room, ROWS if piece.footprint > _WIDE_ROW * piece.records else LEAST_ROWS)
+    steps, rest = divmod(piece.records, room - 1)
+    cuts = len(schema) * piece.footprint // _LONGEST_TEXT
+    return steps * room + (rest // ROWS + (rest > 0) + cuts) * ROWS - 1
+
+
+def _check_count(piece: Piece, found: int, rows: int) -> None:
+    if found != rows:
+        raise ShardError(piece.file.name, piece.start, f"{found} rows where the footer says {rows}; {RESTORE}")
+    if piece.records and found != piece.records:
+        raise ShardError(piece.file.name, piece.start, f"{found} rows, but {piece.records} were indexed")
+
+
+def _move(table: pa.Table, arena: Arena) -> pa.Table:
+    """A table's copy in the arena, as an Arrow stream, which can be read where it lies."""
+    metadata, table, size = table.schema.metadata, table.replace_schema_metadata(None), pa.MockOutputStream()
+    write_stream(table, size)
+    room = arena.view(arena.claim(size.size() + _ALIGNMENT), size.size() + _ALIGNMENT)
+    start = -np.frombuffer(room, np.uint8).ctypes.data % _ALIGNMENT
+    buffer = pa.py_buffer(room[start : start + size.size()])
+    write_stream(table, pa.FixedSizeBufferWriter(buffer))
+    return pa.ipc.open_stream(buffer).read_all().replace_schema_metadata(metadata)
+
+
+def _memory(size: int) -> memoryview:
+    """Not zeroed, and used again, once it is free, by whoever asks for as much."""
+    return np.empty(size, np.uint8).data
+
+
+_threads = threading.local()
+
+
+def _scratch(size: int) -> memoryview:
+    """Memory of this thread, which it uses again: fresh pages would cost their zeroing, half of the time of a read."""
+    memory: memoryview | None = getattr(_threads, "memory", None)
+    if memory is None or len(memory) < size:
+        memory = _threads.memory = _memory(size)
+    return memory[:size]
+
+
+def _check_pages(piece: Piece, part: memoryview, group: pq.RowGroupMetaData, most: int) -> None:
+    """Refuse a page that takes more memory than there is, before it is taken. Few columns can have one."""
+    for column in (group.column(number) for number in range(group.num_columns)):
+        if column.total_uncompressed_size > most:
+            first = column.data_page_offset
+            if column.dictionary_page_offset is not None and 0 < column.dictionary_page_offset < first:
+                first = column.dictionary_page_offset
+            start = first - piece.start
+            size = largest_page(part[start : start + column.total_compressed_size])
+            if size > most:
+                problem = (
+                    f"a page of {format_size(size)} in {column.path_in_schema!r} does not fit the {format_size(most)}"
+                )
+                problem += " that there is for one; give a larger buffer"
+                raise TooLargeError(piece.file.name, first, problem, (size - _PAGE_BYTES + 1) * _PAGE_SHARE)
+
+
+class _Opened(NamedTuple):
+    """The row groups in a piece of a shard, in memory as they were stored."""
+
+    reader: pq.ParquetFile
+    schema: pa.Schema
+    groups: list[int]
+    rows: int
+    step: int
+    """Rows to decode at a time, where they are flat."""
+    sure: int
+    """Rows that are sure to take little, whatever they are."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        step = max(ROWS, min(self.step + 1, self.sure) // ROWS * ROWS) - 1
+        yield from self.reader.iter_batches(step, row_groups=self.groups, use_threads=False)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """All at once; or, where that may be much more than it seems, in parts."""
+        if self.sure >= self.rows:
+            yield widen(_decode(self.reader, self.groups), self.schema)
+        else:
+            for batch in self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False):
+                yield widen(_table(batch), self.schema)
+
+
+@contextmanager
+def _open_piece(piece: Piece, part: memoryview, memory: int, room: int = 0) -> Iterator[_Opened]:
+    """What is fetched at once, into some memory, to be decoded beside so much; or, if there is more, with room for
+    larger pages."""
+    if piece.length:
+        piece.file.readinto(piece.start, part)
+    if piece.checksum:
+        piece.check(Checksum.of(part))
+    if piece.is_whole:
+        footer = parse_footer(piece.file, bytes(part[-FOOTER_GUESS:]))
+        spans = row_group_spans(piece.file, footer)
+    else:
+        footer, spans = cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
+    stop = piece.start + piece.length
+    groups = [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
+    rows = sum(footer.row_group(index).num_rows for index in groups)
+    data = pa.PythonFile(Part(piece.file.size, piece.start, part), mode="r")
+    for group in groups:
+        _check_pages(piece, part, footer.row_group(group), max(memory, room) // _PAGE_SHARE + _PAGE_BYTES)
+    with _clear_errors(piece):
+        _check_int96(data, footer, groups)
+        reader = pq.ParquetFile(data, metadata=footer)
+        schema = widened(reader.schema_arrow)
+        step = _step(piece, schema)
+        usual = step + 1
+        if not is_flat(schema):
+            wanted = max(_NESTED_BYTES, memory // _NESTED_PARTS)
+            usual = max(1, min(rows, wanted * rows // max(1, piece.footprint)))
+        sure = min((_sure_rows(piece, data, footer, group, usual, memory) for group in groups), default=usual)
+    try:
+        yield _Opened(reader, schema, groups, rows, step, sure)
+    finally:
+        reader.close(force=True)
+
+
+def _sure_rows(piece: Piece, data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int, memory: int) -> int:
+    """Rows that are sure to take little when they are decoded; a single one that takes too much is refused."""
+    most = memory // _PAGE_SHARE + _PAGE_BYTES
+    found = sure_rows(data, footer, group, usual, most)
+    if found.largest > most:
+        problem = f"a row that takes {format_size(found.largest)} decoded does not fit the {format_size(most)}"
+        raise TooLargeError(piece.file.name, piece.start, f"{problem} that there is for one; give a larger buffer")
+    return found.rows
+
+
+@contextmanager
+def _clear_errors(piece: Piece, schema: pa.Schema | None = None) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        problem = missing_lists(error, schema) or f"the row group is damaged ({error}); {RESTORE}"
+        raise ShardError(piece.file.name, piece.start, problem) from error
+
+
+def tables_of(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
+    """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
+    them; and how many rows these are."""
+    found = 0
+    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece, opened.schema):
+        rows = opened.rows
+        _check_count(piece, rows, rows)
+        flat = is_flat(opened.schema)
+        for table in map(_table, opened.batches()) if flat else opened.tables():
+            found += table.num_rows
+            yield table, rows
+    _check_count(piece, found, rows)
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def _decode(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
+    try:
+        # Arrow's threads would take half as much time again in all, and keep memory of their own.
+        return reader.read_row_groups(groups, use_threads=False)
+    except pa.ArrowNotImplementedError:
+        return _decode_in_batches(reader, groups)
+
+
+def _decode_in_batches(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
+    """For nested strings of more than 2 GB, which no single array of Arrow's usual types holds."""
+    for rows in (4096, 64):
+        try:
+            return pa.Table.from_batches(reader.iter_batches(rows, row_groups=groups), reader.schema_arrow)
+        except pa.ArrowNotImplementedError:
+            continue
+    return pa.Table.from_batches(reader.iter_batches(1, row_groups=groups), reader.schema_arrow)
+
+
+def _check_int96(data: pa.PythonFile, footer: pq.FileMetaData, groups: list[int]) -> None:
+    """Arrow counts INT96 timestamps in nanoseconds of 64 bits; years beyond 1677 to 2262 would wrap without a word."""
+    columns = [column.path for column in footer.schema if column.physical_type == "INT96"]
+    if not columns:
+        return
+    coarse = pq.ParquetFile(data, metadata=footer, coerce_int96_timestamp_unit="us").read_row_groups(groups, columns)
+    fine = pq.ParquetFile(data, metadata=footer).schema_arrow
+    try:
+        coarse.cast(pa.schema([fine.field(name) for name in coarse.column_names]))
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"an INT96 timestamp outside of the years 1677 to 2262: {error}") from error

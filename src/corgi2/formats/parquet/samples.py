@@ -1,0 +1,82 @@
+"""Rows as Python values and as columns of NumPy arrays."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from corgi2.errors import ShardError, SourceError
+from corgi2.formats.parquet.footer import (
+    RESTORE,
+)
+from corgi2.records.arena import Indices
+from corgi2.records.arrays import numpy_of
+from corgi2.records.group import Group, taker
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    group: Group
+    take: Callable[[Indices], pa.Table]
+    url: str
+
+    def samples(self, records: Indices) -> Iterator[dict[str, Any]]:
+        for batch in self.take(records).to_batches(max_chunksize=1024):
+            try:
+                rows = batch.to_pylist()
+            except (pa.ArrowException, ValueError, OverflowError) as error:
+                raise ShardError(self.url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
+            yield from rows
+
+    def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, Any]:
+        """Arrays of their own, which may be written to, for numbers and lists of one length of them."""
+        take = self.take
+        if only is not None:
+            names = [name for name in self.group.table.column_names if name in only]
+            schema = self.group.schema and pa.schema([self.group.schema.field(name) for name in names])
+            take = taker(replace(self.group, table=self.group.table.select(names), schema=schema))
+        table = take(records)
+        return {
+            name: _values(column, name, self.url)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+
+
+def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
+    """The same kind of value for a column, whatever else its rows hold."""
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+        return _matrix(column, name, url)
+    if not _is_number(kind):
+        try:
+            return column.to_pylist()
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise ShardError(url, 0, f"a value of {name!r} cannot be decoded ({error}); {RESTORE}") from error
+    _check_nulls(column, kind, name, url)
+    return np.array(column.to_numpy() if column.null_count or pa.types.is_temporal(kind) else numpy_of(column))
+
+
+def _matrix(column: pa.ChunkedArray, name: str, url: str) -> Any:
+    """A row each; one that is missing is not a number."""
+    width, lists = column.type.list_size, column.combine_chunks()
+    _check_nulls(column, column.type.value_type, name, url)
+    values = lists.values.slice(lists.offset * width, len(lists) * width)
+    matrix = _values(pa.chunked_array([values]), name, url).reshape(-1, width)
+    if lists.null_count:
+        matrix[~numpy_of(lists.is_valid())] = np.nan
+    return matrix
+
+
+def _check_nulls(column: pa.ChunkedArray, kind: pa.DataType, name: str, url: str) -> None:
+    if column.null_count and not pa.types.is_floating(kind):
+        raise SourceError(
+            f"{url}: the column {name!r} of {column.type} has nulls, which an array of NumPy cannot hold; fill them, "
+            "or take batches with batch_format='arrow'"
+        )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))

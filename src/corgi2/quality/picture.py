@@ -1,0 +1,23 @@
+"""The page that ``inspect`` writes."""
+
+from collections.abc import Sequence
+
+from corgi2.pages.html import heat_section, page
+from corgi2.quality.measuring import Measurement
+from corgi2.sizes import number
+
+
+def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]) -> str:
+    """Blocks × classes of one data set, or of several, such as before and after."""
+    if any(measured.heat is None for _, measured in shown):
+        raise ValueError("a heat map needs classes: give --label")
+    sections = []
+    for name, measured in shown:
+        if measured.heat is not None:
+            heat = measured.heat
+            about = (
+                f"A row is a block, a column a class, dark where many of the block's records are of it. h_D = "
+                f"{number(measured.h_D)} of at most {number(measured.block_records)}: {measured.verdict}."
+            )
+            sections.append(heat_section(name, about, heat.classes, heat.blocks, heat.counts))
+    return page(title, [], sections, code=text)
