@@ -25,11 +25,12 @@ from corgi2.dataset.index import Index, blocks_table, make_index
 from corgi2.dataset.index_file import load_index, save_index
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
-from corgi2.records.arena import Arena, Indices
+from corgi2.order import Indices
+from corgi2.records.arena import Arena
 from corgi2.records.group import SLICE_BYTES, Group, gather
 from corgi2.records.shard import BLOCK_BYTES, Piece
 from corgi2.records.spans import framed_table
-from corgi2.stores import open_store
+from corgi2.stores.opening import open_store
 
 ROUNDS, LEAST_ROUNDS, ENOUGH_SECONDS = 40, 5, 12
 TAR_SAMPLES = 20_000

@@ -34,7 +34,8 @@ from benchmarks.chaos.leash import hold
 from benchmarks.corpus import Seed, seeds
 from benchmarks.mutation import bomb, compress, damaged
 from corgi2.errors import ShardError
-from corgi2.formats import Format, format_of
+from corgi2.formats.format import Format
+from corgi2.formats.registry import format_of
 from corgi2.records.arena import Arena
 from corgi2.records.group import Group, gather
 from corgi2.records.shard import Piece

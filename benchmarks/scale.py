@@ -24,13 +24,13 @@ _DRIVER = """
 import pickle, resource, sys, time
 import numpy as np, pyarrow as pa
 from dataclasses import replace
-from corgi2.formats import format_of
+from corgi2.formats.registry import format_of
 from corgi2.dataset.index import Index, BLOCK_FIELDS, SHARD_FIELDS
 from corgi2.offline.plan import Recipe
 from corgi2.offline.settings import Settings
 from corgi2.dataset.source import Source
 from corgi2.offline.passes import first_stage
-from corgi2.stores import open_store
+from corgi2.stores.opening import open_store
 from corgi2.offline.work import Work
 
 count, n = int(sys.argv[1]), int(sys.argv[2])

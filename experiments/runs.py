@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from corgi2.process import is_alive
+from corgi2.host import is_alive
 from experiments.data import SHARDS
 from experiments.results import machine
 

@@ -17,8 +17,8 @@ import corgi2
 from corgi2 import theory
 from corgi2.dataset.source import find_source
 from corgi2.order.simulate import Layout, random_access
-from corgi2.stores import PART_BYTES, Entry
 from corgi2.stores.local import LocalStore
+from corgi2.stores.store import PART_BYTES, Entry
 from experiments.examples import made_up, write_shards
 from experiments.results import parser, publish
 

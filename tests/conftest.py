@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from benchmarks.chaos.leash import leashed
 
-from corgi2.stores import Store, open_store
+from corgi2.stores.opening import open_store
+from corgi2.stores.store import Store
 from tests.fault_proxy import FaultProxy
 
 SECRET = "wJalrXUtnFEMIK7MDENG"  # noqa: S105 - of nothing

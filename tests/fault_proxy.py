@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 
-from corgi2.stores import Requests
+from corgi2.stores.store import Requests
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "server", "date", "content-length"}
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.dataset.sealing import unseal
-from corgi2.formats import Format, format_of
+from corgi2.formats.format import Format
+from corgi2.formats.registry import format_of
 from corgi2.records.arena import Arena
 from corgi2.records.group import Group, gather
 from corgi2.records.shard import Piece

@@ -13,7 +13,7 @@ import corgi2
 
 ROOT = Path(corgi2.__file__).parent
 LAYERS = """
-    version errors sizes memory process theory pages
+    version errors sizes host theory pages
     order progress
     records
     stores formats
@@ -57,6 +57,30 @@ def _others(path: Path) -> list[list[str]]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_up_the_layers(path: Path) -> None:
     assert [each for each in _others(path) if LEVEL[each[0]] >= LEVEL[_noun(path)]] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_packages_use_each_other_through_their_front_doors(path: Path) -> None:
+    assert [each for each in _others(path) if len(each) > 1] == []
+
+
+@pytest.mark.parametrize("package", sorted(path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()))
+def test_a_front_door_says_what_it_promises_and_defines_nothing(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text())
+    assert ast.get_docstring(tree)
+    assert not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)
+
+
+def test_no_module_bears_the_name_of_what_its_package_offers() -> None:
+    for init in ROOT.glob("*/__init__.py"):
+        modules = {path.stem for path in init.parent.glob("*.py")}
+        offered = {
+            alias.name
+            for node in ast.walk(ast.parse(init.read_text()))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        assert not modules & offered, init
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if _noun(path) in ("order", "sizes", "theory")], ids=str)

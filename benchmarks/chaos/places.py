@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.chaos.census import Files
-from corgi2.stores import Options, Store, open_store, read_object
+from corgi2.stores.opening import open_store
+from corgi2.stores.store import Options, Store, read_object
 
 
 class Place(Protocol):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 from corgi2.version import __version__
 
 if TYPE_CHECKING:
-    from corgi2.dataset.scan import index_source
+    from corgi2.dataset import index_source
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
-    from corgi2.offline.report import Report
-    from corgi2.offline.run import shuffle
-    from corgi2.online.loader import Loader
-    from corgi2.proof.comparison import Verdict, verify
-    from corgi2.quality.description import inspect
+    from corgi2.offline import Report, shuffle
+    from corgi2.online import Loader
+    from corgi2.proof import Verdict, verify
+    from corgi2.quality import inspect
 
 __all__ = [
     "Corgi2Error",
@@ -31,22 +30,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "dataset.scan": ("index_source",),
-    "errors": (
-        "Corgi2Error",
-        "DamageError",
-        "ShardError",
-        "SourceError",
-        "StoreError",
-    ),
-    "offline.report": ("Report",),
-    "offline.run": ("shuffle",),
-    "online.loader": ("Loader",),
-    "proof.comparison": (
-        "Verdict",
-        "verify",
-    ),
-    "quality.description": ("inspect",),
+    "dataset": ("index_source",),
+    "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
+    "offline": ("Report", "shuffle"),
+    "online": ("Loader",),
+    "proof": ("Verdict", "verify"),
+    "quality": ("inspect",),
 }
 
 

@@ -16,9 +16,10 @@ reached while it is read.
 from dataclasses import dataclass
 
 from corgi2.errors import SourceError
-from corgi2.formats.pipe import PIPE_BYTES
-from corgi2.memory import usable_memory
-from corgi2.records.arena import SLACK_BYTES, Indices
+from corgi2.formats import PIPE_BYTES
+from corgi2.host import usable_memory
+from corgi2.order import Indices
+from corgi2.records import SLACK_BYTES
 from corgi2.sizes import format_size
 from corgi2.stores import Store, upload_bytes, whole_bytes
 

@@ -15,10 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from corgi2.online.epochs import BEGIN, LOAD, SET, Event, Iteration, Log
-from corgi2.online.feed import Feed
-from corgi2.online.place import Cursor, Place
-from corgi2.online.portions import Taken
+from corgi2.online import BEGIN, LOAD, SET, Cursor, Event, Feed, Iteration, Log, Place, Taken
 
 _SHARDERS = {
     "IterableDatasetShard": "would shard this data set a second time, and each rank would see a part of its part",

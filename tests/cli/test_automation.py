@@ -183,7 +183,7 @@ def test_an_unfinished_target_says_how_to_go_on() -> None:
 
 
 def test_what_nobody_foresaw_is_no_answer_and_one_line(here: Path) -> None:
-    code = "import corgi2.quality.description as q; q.look_at = lambda *_: 1 / 0; from corgi2.cli import main; main()"
+    code = "import corgi2.quality as q; q.look_at = lambda *_: 1 / 0; from corgi2.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "inspect", str(here)], capture_output=True, text=True)
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
@@ -417,7 +417,7 @@ def test_other_blocks_are_made_anew_by_a_run_of_its_own_not_by_a_dry_one_nor_bes
 _LOCK = """
 import sys
 from corgi2.offline.journal import Journal
-from corgi2.stores import open_store
+from corgi2.stores.opening import open_store
 with Journal(open_store(sys.argv[1]), 0).lock():
     print("locked", flush=True)
     sys.stdin.readline()

@@ -28,8 +28,8 @@ from corgi2.formats.parquet.schema import schema_text
 from corgi2.records.arena import Arena
 from corgi2.records.checksum import Checksum
 from corgi2.records.shard import Block
-from corgi2.stores import open_store
 from corgi2.stores.local import LocalStore
+from corgi2.stores.opening import open_store
 from tests.conftest import S3
 from tests.patching import patch_everywhere
 from tests.shards import compressed, parquet_of, tar_of

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from corgi2.dataset.patterns import expand, glob_pattern
 from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError, StoreError
-from corgi2.stores import open_store
+from corgi2.stores.opening import open_store
 from tests.conftest import S3
 
 

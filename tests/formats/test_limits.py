@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from corgi2.budget import arena_bytes, buffer_for, promised
 from corgi2.errors import DamageError, SourceError, TooLargeError
-from corgi2.formats import Format
+from corgi2.formats.format import Format
 from corgi2.formats.parquet.pages import largest_page
 from corgi2.offline.run import shuffle
 from corgi2.records.arena import Arena

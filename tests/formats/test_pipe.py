@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corgi2.formats import format_of
 from corgi2.formats import pipe as module
 from corgi2.formats.pipe import PIPE_BYTES, Pipe, piped
+from corgi2.formats.registry import format_of
 from corgi2.records.checksum import Checksum
 from corgi2.records.shard import end
 from corgi2.records.spans import framed_table
@@ -130,7 +130,7 @@ _COLLECTED = """
 import gc, sys, threading
 import numpy as np, pyarrow as pa
 from corgi2.records.spans import framed_table
-from corgi2.formats import format_of
+from corgi2.formats.registry import format_of
 from corgi2.formats.parquet.profile import Profile
 
 suffix, where = sys.argv[1:]

@@ -15,7 +15,7 @@ import webdataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corgi2.formats import format_of, suffixes
+from corgi2.formats.registry import format_of, suffixes
 from corgi2.order.permutations import permutation
 from corgi2.records.arena import Arena
 from corgi2.records.checksum import Checksum

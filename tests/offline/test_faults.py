@@ -21,15 +21,15 @@ from benchmarks.chaos.strikes import Failing, striking
 
 from corgi2.dataset.sealing import seal
 from corgi2.errors import Corgi2Error, SourceError, StoreError
+from corgi2.host import HOST
 from corgi2.offline.job import commit_plan
 from corgi2.offline.journal import Journal
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings
-from corgi2.process import HOST
 from corgi2.proof.comparison import verify
-from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
+from corgi2.stores.store import Entry
 from tests.faults import Case, Meeting, records, surviving
 from tests.offline.test_shuffle import DyingError, content, write_source
 

@@ -19,8 +19,8 @@ from corgi2.records.arena import Arena
 from corgi2.records.group import Group, gather
 from corgi2.records.hashing import Digest, digest
 from corgi2.records.shard import Buffer
-from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
+from corgi2.stores.store import Entry
 from tests.offline.test_shuffle import write_source
 
 

@@ -18,8 +18,8 @@ from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
-from corgi2.stores import Entry
 from corgi2.stores.local import LocalStore
+from corgi2.stores.store import Entry
 from tests.conftest import S3
 from tests.offline.test_shuffle import SUFFIXES, content, write_source
 from tests.shards import compressed

@@ -31,7 +31,7 @@ from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
 from corgi2.records.arena import Arena
-from corgi2.stores import open_store
+from corgi2.stores.opening import open_store
 from tests.offline.test_shuffle import SUFFIXES, content, write_source
 from tests.shards import opened
 

@@ -28,7 +28,7 @@ from corgi2.offline.settings import Settings
 from corgi2.proof.audit import Audit
 from corgi2.proof.comparison import verify
 from corgi2.records.arrays import number_array
-from corgi2.stores import open_store
+from corgi2.stores.opening import open_store
 from tests.offline.test_shuffle import SUFFIXES, write_source
 from tests.shards import opened
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corgi2.errors import ShardError
-from corgi2.formats import Format
+from corgi2.formats.format import Format
 from corgi2.offline.run import shuffle
 from corgi2.proof.comparison import verify
 from corgi2.records.arena import Arena

@@ -15,7 +15,8 @@ from tests.conftest import S3
 PRELUDE = """
 import json, multiprocessing, os, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-from corgi2.stores import open_store, read_object
+from corgi2.stores.opening import open_store
+from corgi2.stores.store import read_object
 
 store = open_store(sys.argv[1], json.loads(sys.argv[2]))
 

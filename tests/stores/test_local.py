@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 
 from corgi2.errors import StoreError
 from corgi2.records.shard import SLAB_BYTES, Buffer
-from corgi2.stores import Entry, direct, open_store, read_object
+from corgi2.stores import direct
 from corgi2.stores.local import LocalStore
+from corgi2.stores.opening import open_store
+from corgi2.stores.store import Entry, read_object
 from tests.patching import patch_everywhere
 
 

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from corgi2 import stores
 from corgi2.errors import ChangedError, StoreError
-from corgi2.stores import PART_BYTES, Entry, Requests, Store, open_store, read_object, remote
+from corgi2.stores import remote
+from corgi2.stores.opening import open_store
+from corgi2.stores.store import PART_BYTES, Entry, Requests, Store, read_object
 from tests.conftest import S3, SECRET
 from tests.fault_proxy import Fault
 from tests.patching import patch_everywhere

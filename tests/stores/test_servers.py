@@ -22,8 +22,9 @@ from corgi2.offline.job import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.settings import Settings
 from corgi2.quality.description import inspect
-from corgi2.stores import Entry, Store, open_store, read_object
+from corgi2.stores.opening import open_store
 from corgi2.stores.remote import RemoteStore
+from corgi2.stores.store import Entry, Store, read_object
 from tests.conftest import S3, SECRET
 from tests.fault_proxy import Fault
 from tests.offline.test_shuffle import SUFFIXES, write_source

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2.sizes import format_size, parse_size
-from corgi2.stores import Url, open_store, parse_url
 from corgi2.stores.local import LocalStore
+from corgi2.stores.opening import open_store
+from corgi2.stores.url import Url, parse_url
 from tests.conftest import SECRET
 
 SIZES = {

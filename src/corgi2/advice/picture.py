@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from corgi2.advice.methods import Method, Offline
 from corgi2.advice.recommendation import Advice, advise
-from corgi2.pages.html import Section, Table, page
-from corgi2.pages.pictures import Labels, Series, Text, line_chart, scatter
+from corgi2.pages import Labels, Section, Series, Table, Text, line_chart, page, scatter
 from corgi2.sizes import format_size, number, plural
 
 _STEPS = 33

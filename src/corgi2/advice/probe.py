@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from corgi2.dataset.source import Source
+from corgi2.dataset import Source
 
 _PROBES, _PROBE_BYTES, _STREAMS, _STREAM_BYTES = 8, 1_000, 4, 16_000_000
 

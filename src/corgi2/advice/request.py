@@ -9,10 +9,10 @@ from corgi2.advice.prices import NOTHING, Prices, load_prices
 from corgi2.advice.probe import probe
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.advice.shape import scout
-from corgi2.dataset.source import Source
+from corgi2.dataset import Source
 from corgi2.errors import SourceError
-from corgi2.memory import usable_memory
-from corgi2.quality.prediction import By
+from corgi2.host import usable_memory
+from corgi2.quality import By
 from corgi2.stores import Options
 
 BANDWIDTH, LATENCY_MS = 500_000_000, 30.0

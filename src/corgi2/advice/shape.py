@@ -8,17 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from corgi2.advice.methods import Offline, Shape
-from corgi2.dataset.blocks import lineage_of
-from corgi2.dataset.estimate import SAMPLE_BLOCKS, spread
-from corgi2.dataset.index import Index
-from corgi2.dataset.source import Source, find_source
-from corgi2.offline.passes import Stage, first_stage
-from corgi2.offline.planning import foresee
-from corgi2.offline.settings import Settings
-from corgi2.quality.measuring import Measurement
-from corgi2.quality.prediction import By, raggedness
-from corgi2.stores import PART_BYTES, Options
-from corgi2.stores.local import LocalStore
+from corgi2.dataset import SAMPLE_BLOCKS, Index, Source, find_source, lineage_of, spread
+from corgi2.offline import Settings, Stage, first_stage, foresee
+from corgi2.quality import By, Measurement, raggedness
+from corgi2.stores import PART_BYTES, LocalStore, Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import click
 from corgi2.cli.options import SRC_HELP, buffer_option, json_option, size, src_option
 from corgi2.cli.root import cli
 from corgi2.errors import DamageError, SourceError, StoreError
-from corgi2.records.shard import BLOCK_BYTES
+from corgi2.records import BLOCK_BYTES
 from corgi2.sizes import format_size
 
 
@@ -37,11 +37,8 @@ def index(
     Other commands and the loader then start at once. Run it again after adding shards: only new and changed ones are
     read.
     """
-    from corgi2.dataset.index import merge
-    from corgi2.dataset.index_file import cache_store, load_index, save_index
-    from corgi2.dataset.scan import survey_source
-    from corgi2.dataset.source import find_source
-    from corgi2.quality.description import left_alone
+    from corgi2.dataset import cache_store, find_source, load_index, merge, save_index, survey_source
+    from corgi2.quality import left_alone
 
     if block_size < 1:
         raise click.BadParameter("must be at least one byte", param_hint="--block-size")

@@ -54,7 +54,7 @@ def inspect(
     where each holds one kind, and about 1 where they are shuffled. Of data that corgi2 has shuffled, it measures what
     that was made from, too, and shows what the theory predicts.
     """
-    from corgi2.quality.description import describe, look_at
+    from corgi2.quality import describe, look_at
 
     if (online_buffer or html) and not label:
         raise click.UsageError("--online-buffer and --html show classes: give --label")
@@ -66,8 +66,7 @@ def inspect(
     description = describe(source, survey, indexed)
     result, text = description.as_json(), description.as_text()
     if (label or feature) and not description.damage:
-        from corgi2.quality.mixing import look_at_mixing
-        from corgi2.quality.prediction import By
+        from corgi2.quality import By, look_at_mixing
 
         by = By(label, feature, sample)
         mixing = look_at_mixing(source, survey.index, by, options, online_buffer, after)

@@ -58,7 +58,7 @@ def plan(
     \b
       corgi2 plan --records 1.3e9 --bytes 27TB --shards 27000 --h-d 4e4 --buffer 64GB --online-buffer 4GB --nodes 8
     """
-    from corgi2.advice.request import Asked, quote
+    from corgi2.advice import Asked, quote
 
     check_page(html)
     quoted = quote(src, Asked(**asked), dict(src_options))

@@ -77,9 +77,7 @@ def shuffle(
     The output depends on SRC, the seed and the options alone. If it is stopped, by whatever, the same command goes on
     where it was.
     """
-    from corgi2.offline.planning import plan_shuffle
-    from corgi2.offline.run import run_shuffle
-    from corgi2.offline.settings import Settings
+    from corgi2.offline import Settings, plan_shuffle, run_shuffle
 
     settings = Settings(buffer_bytes=buffer, shard_bytes=shard_size, **choices)
     if restart and dry_run:

@@ -35,7 +35,7 @@ def verify(
     With one folder, which corgi2 has shuffled: prove that every byte of it is what the shuffle wrote, and that the
     shuffle wrote every record that it read exactly once. After --in-place that is the way.
     """
-    from corgi2.proof.comparison import verify as compare
+    from corgi2.proof import verify as compare
 
     options = dict(src_options), dict(dst_options)
     verdict: Any = compare(src, dst, quick=quick, buffer=buffer, storage_options=options[0], target_options=options[1])

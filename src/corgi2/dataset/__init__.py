@@ -1,1 +1,53 @@
 """A data set: from an address to shards, their blocks, the index that keeps them, and the layout of ``.corgi2/``."""
+
+from corgi2.dataset.blocks import Catalog, lineage_of, open_catalog
+from corgi2.dataset.estimate import SAMPLE_BLOCKS, forecast, spread
+from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, INDEX_PATH, PLAN_NAME, run_folder, runs
+from corgi2.dataset.index import Index, make_index, merge, of_index, whole_shards, with_entries, with_replaced, without
+from corgi2.dataset.index_file import cache_store, decode_index, encode_index, load_index, open_index, save_index
+from corgi2.dataset.scan import Survey, index_source, sketch_source, survey_source
+from corgi2.dataset.schemas import schema_difference
+from corgi2.dataset.sealing import seal, unseal
+from corgi2.dataset.source import Source, find_source, generations, is_matched, look, same_files
+
+__all__ = [
+    "CORGI_FOLDER",
+    "DONE_NAME",
+    "INDEX_PATH",
+    "PLAN_NAME",
+    "SAMPLE_BLOCKS",
+    "Catalog",
+    "Index",
+    "Source",
+    "Survey",
+    "cache_store",
+    "decode_index",
+    "encode_index",
+    "find_source",
+    "forecast",
+    "generations",
+    "index_source",
+    "is_matched",
+    "lineage_of",
+    "load_index",
+    "look",
+    "make_index",
+    "merge",
+    "of_index",
+    "open_catalog",
+    "open_index",
+    "run_folder",
+    "runs",
+    "same_files",
+    "save_index",
+    "schema_difference",
+    "seal",
+    "sketch_source",
+    "spread",
+    "survey_source",
+    "unseal",
+    "whole_shards",
+    "with_entries",
+    "with_replaced",
+    "without",
+]

@@ -22,10 +22,9 @@ from corgi2.dataset.index_file import cache_store, load_index, open_index, save_
 from corgi2.dataset.scan import index_source, sketch_source
 from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError
-from corgi2.order.permutations import Indices
-from corgi2.records.arrays import numpy_of
-from corgi2.stores import Options, Store
-from corgi2.stores.local import LocalStore
+from corgi2.order import Indices
+from corgi2.records import numpy_of
+from corgi2.stores import LocalStore, Options, Store
 
 _log = logging.getLogger("corgi2")
 

@@ -12,12 +12,9 @@ import pyarrow as pa
 from corgi2.dataset.index import Index, with_column
 from corgi2.dataset.source import Source
 from corgi2.errors import ShardError
-from corgi2.memory import release_unused
-from corgi2.order.permutations import permutation
-from corgi2.records.arena import Indices
-from corgi2.records.arrays import number_array
-from corgi2.records.group import Group, gather, taker
-from corgi2.records.shard import end
+from corgi2.host import release_unused
+from corgi2.order import Indices, permutation
+from corgi2.records import Group, end, gather, number_array, taker
 
 SAMPLE_BLOCKS = 16
 _SOME_BYTES = 32_000_000

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corgi2.dataset.source import Source
-from corgi2.records.arrays import number_array, numpy_of, value_table
-from corgi2.records.shard import Block, Piece, Scan
+from corgi2.records import Block, Piece, Scan, number_array, numpy_of, value_table
 from corgi2.stores import Entry
 
 SHARD_FIELDS = pa.schema(

@@ -16,8 +16,7 @@ from corgi2.dataset.source import Source
 from corgi2.errors import DamageError, ShardError, TooLargeError
 from corgi2.formats import Format
 from corgi2.progress import progress
-from corgi2.records.checksum import checksum_of
-from corgi2.records.shard import BLOCK_BYTES, Block, Scan, ShardFile, WatchedShard
+from corgi2.records import BLOCK_BYTES, Block, Scan, ShardFile, WatchedShard, checksum_of
 from corgi2.stores import Entry
 
 SCAN_THREADS = 4

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from corgi2.dataset.source import Source
 from corgi2.errors import ShardError
-from corgi2.records.shard import Scan
+from corgi2.records import Scan
 
 Scanned = Scan | ShardError | None
 

@@ -5,8 +5,7 @@ and the way out. Whoever can write a file can seal it, too: a seal proves nothin
 """
 
 from corgi2.errors import SourceError
-from corgi2.records.checksum import Checksum
-from corgi2.records.shard import Buffer
+from corgi2.records import Buffer, Checksum
 
 VERSION = 3
 """Of all that lies in ``.corgi2/``. Raised whenever that changes."""

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.errors import Corgi2Error
-from corgi2.order.permutations import permutation
-from corgi2.order.simulate import Layout
+from corgi2.order import Layout, permutation
 
 LAYOUT = Layout(blocks=64, examples=24, buffer=8)
 """64 shards of 24 images; a buffer holds an eighth of them."""

@@ -9,8 +9,8 @@ import numpy as np
 from corgi2 import theory
 from corgi2.demo.digits import CLASSES, LAYOUT, Digits, Floats, Labels, decode
 from corgi2.demo.model import BATCH, Network
-from corgi2.online.loader import Loader
-from corgi2.order.simulate import Order, h_of_labels, random_access, sequential, sliding_window
+from corgi2.online import Loader
+from corgi2.order import Order, h_of_labels, random_access, sequential, sliding_window
 from corgi2.progress import progress
 from corgi2.theory import Blocks, Requests
 

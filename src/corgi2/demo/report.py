@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from corgi2.demo.digits import LAYOUT
 from corgi2.demo.race import EPOCHS, Result
-from corgi2.pages.html import Section, Table, heat_section, page
-from corgi2.pages.pictures import Labels, Series, Text, line_chart, scatter
-from corgi2.quality.measuring import Measurement
+from corgi2.pages import Labels, Section, Series, Table, Text, heat_section, line_chart, page, scatter
+from corgi2.quality import Measurement
 
 _HEAD = ["order", "accuracy", "± between seeds", "H", "H predicted", "requests"]
 

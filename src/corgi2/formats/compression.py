@@ -9,9 +9,7 @@ import pyarrow as pa
 
 from corgi2.errors import ShardError
 from corgi2.formats.pipe import Pipe, piped
-from corgi2.records.arena import reserve
-from corgi2.records.checksum import Checksum
-from corgi2.records.shard import Buffer, ShardFile
+from corgi2.records import Buffer, Checksum, ShardFile, reserve
 
 READ_BYTES = 64_000_000
 """A shard is read in requests of this size."""

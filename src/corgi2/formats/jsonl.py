@@ -16,7 +16,7 @@ import numpy as np
 from corgi2.errors import ShardError
 from corgi2.formats.framed.format import FramedFormat
 from corgi2.formats.framed.frames import Bytes, Frames, Lying, Where
-from corgi2.records.arena import Indices
+from corgi2.order import Indices
 
 _NEWLINE = 10
 _BLANK = np.zeros(256, bool)

@@ -13,10 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from corgi2.memory import release_unused
-from corgi2.records.arena import reserve
-from corgi2.records.checksum import Checksum
-from corgi2.records.shard import SLAB_BYTES, Buffer
+from corgi2.host import release_unused
+from corgi2.records import SLAB_BYTES, Buffer, Checksum, reserve
 
 _SLABS = 4
 """One that is being filled, one that is being used, and some between, so that neither waits for the other's pace."""

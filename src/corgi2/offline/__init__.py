@@ -1,1 +1,29 @@
 """The offline half of Corgi²: random groups of blocks are read, shuffled and written as new shards, exactly once."""
+
+from corgi2.offline.job import load_plan
+from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
+from corgi2.offline.passes import Stage, first_stage
+from corgi2.offline.plan import Recipe
+from corgi2.offline.planning import foresee, plan_shuffle
+from corgi2.offline.report import Report
+from corgi2.offline.run import run_shuffle, shuffle
+from corgi2.offline.settings import Settings
+
+__all__ = [
+    "CONSUMED",
+    "DISCARDED",
+    "Done",
+    "Journal",
+    "Marker",
+    "NewShard",
+    "Recipe",
+    "Report",
+    "Settings",
+    "Stage",
+    "first_stage",
+    "foresee",
+    "load_plan",
+    "plan_shuffle",
+    "run_shuffle",
+    "shuffle",
+]

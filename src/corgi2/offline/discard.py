@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from corgi2.dataset.folder import runs
+from corgi2.dataset import runs
 from corgi2.errors import SourceError
 from corgi2.offline.job import load_plan, load_recipe
 from corgi2.offline.journal import DISCARDED, Journal

@@ -26,18 +26,13 @@ from corgi2.budget import (
 )
 from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.formats import Format
-from corgi2.memory import release_unused
+from corgi2.host import release_unused
 from corgi2.offline.journal import Marker, NewShard
 from corgi2.offline.passes import Stage
 from corgi2.offline.plan import Recipe
 from corgi2.offline.threads import Latch, Threads, ahead
-from corgi2.order.neighbours import keep_apart
-from corgi2.order.permutations import MIXTURES, draws, permutation
-from corgi2.records.arena import Arena, Indices
-from corgi2.records.checksum import Checksum
-from corgi2.records.group import Group, gather
-from corgi2.records.hashing import Digest
-from corgi2.records.shard import Block, Buffer, Piece, WatchedShard, Writing, end
+from corgi2.order import MIXTURES, Indices, draws, keep_apart, permutation
+from corgi2.records import Arena, Block, Buffer, Checksum, Digest, Group, Piece, WatchedShard, Writing, end, gather
 from corgi2.sizes import format_size
 from corgi2.stores import Store, upload_bytes
 

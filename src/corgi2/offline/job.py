@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from corgi2.budget import promised
-from corgi2.dataset.index import Index
-from corgi2.dataset.index_file import decode_index, encode_index
+from corgi2.dataset import Index, decode_index, encode_index
 from corgi2.errors import SourceError
-from corgi2.memory import usable_memory
+from corgi2.host import usable_memory
 from corgi2.offline.journal import Journal
 from corgi2.offline.passes import Stage
 from corgi2.offline.plan import Recipe
-from corgi2.records.shard import BLOCK_BYTES
+from corgi2.records import BLOCK_BYTES
 from corgi2.sizes import format_size, plural
 from corgi2.stores import Entry, Store, read_path
 

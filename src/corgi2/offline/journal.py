@@ -22,12 +22,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corgi2.dataset.folder import DONE_NAME, PLAN_NAME, run_folder
-from corgi2.dataset.sealing import seal, unseal
+from corgi2.dataset import DONE_NAME, PLAN_NAME, run_folder, seal, unseal
 from corgi2.errors import ChangedError, SourceError
-from corgi2.process import HOST, is_alive
-from corgi2.records.hashing import Digest
-from corgi2.records.shard import Block
+from corgi2.host import HOST, is_alive
+from corgi2.records import Block, Digest
 from corgi2.stores import Entry, Store, read_path
 
 CONSUMED, DISCARDED = "consumed", "discarded"

@@ -4,8 +4,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 
-from corgi2.dataset.folder import CORGI_FOLDER, runs
-from corgi2.dataset.source import Source
+from corgi2.dataset import CORGI_FOLDER, Source, runs
 from corgi2.stores import Entry
 
 _GENERATION = re.compile(r"c\d+-$")

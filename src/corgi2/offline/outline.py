@@ -5,15 +5,20 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import Index, merge, of_index, whole_shards
-from corgi2.dataset.index_file import open_index
-from corgi2.dataset.scan import sketch_source, survey_source
-from corgi2.dataset.source import Source
+from corgi2.dataset import (
+    Index,
+    Source,
+    forecast,
+    merge,
+    of_index,
+    open_index,
+    sketch_source,
+    survey_source,
+    whole_shards,
+)
 from corgi2.errors import DamageError, NoRecordError, ShardError
 from corgi2.offline.settings import Settings
-from corgi2.records.arrays import numpy_of
-from corgi2.records.shard import BLOCK_BYTES
+from corgi2.records import BLOCK_BYTES, numpy_of
 from corgi2.sizes import format_size, plural
 
 _log = logging.getLogger("corgi2")

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from corgi2.budget import buffer_for, way_out
-from corgi2.dataset.index import Index, make_index
-from corgi2.dataset.source import Source
+from corgi2.dataset import Index, Source, make_index
 from corgi2.errors import SourceError
 from corgi2.offline.journal import Marker, NewShard
 from corgi2.offline.plan import Recipe
-from corgi2.order.groups import cut_evenly, cut_groups, descent, draw_groups
-from corgi2.order.permutations import GROUPS
-from corgi2.records.arena import Indices
-from corgi2.records.shard import BLOCK_BYTES, Scan
+from corgi2.order import GROUPS, Indices, cut_evenly, cut_groups, descent, draw_groups
+from corgi2.records import BLOCK_BYTES, Scan
 from corgi2.sizes import format_size
 from corgi2.stores import Entry, Store
 

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from corgi2.dataset.sealing import seal, unseal
+from corgi2.dataset import seal, unseal
 from corgi2.errors import SourceError
 from corgi2.offline.settings import Settings, as_given
 

@@ -11,13 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from corgi2.dataset.folder import runs
-from corgi2.dataset.index import Index
-from corgi2.dataset.index_file import encode_index
-from corgi2.dataset.source import Source, find_source, is_matched, look, same_files
+from corgi2.dataset import Index, Source, encode_index, find_source, is_matched, look, runs, same_files
 from corgi2.errors import DamageError, NoRecordError, ShardError, SourceError, TooLargeError
 from corgi2.formats import format_of
-from corgi2.memory import usable_memory
+from corgi2.host import usable_memory
 from corgi2.offline.discard import discard_in_place, discardable
 from corgi2.offline.job import START_ANEW, Job, load_plan
 from corgi2.offline.journal import DISCARDED, Journal

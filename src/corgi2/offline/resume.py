@@ -4,9 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from corgi2.dataset.folder import CORGI_FOLDER, runs
-from corgi2.dataset.index import Index, with_replaced
-from corgi2.dataset.source import is_matched
+from corgi2.dataset import CORGI_FOLDER, Index, is_matched, runs, with_replaced
 from corgi2.errors import ShardError, SourceError
 from corgi2.offline.job import Job, load_plan
 from corgi2.offline.journal import Journal

@@ -20,9 +20,9 @@ from typing import Protocol
 import numpy as np
 
 from corgi2.budget import check_usable
-from corgi2.dataset.index import Index, make_index, merge, with_entries, without
-from corgi2.dataset.index_file import load_index, save_index
+from corgi2.dataset import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.host import keeping_sigterm
 from corgi2.offline.consumed import Consumed
 from corgi2.offline.discard import discard
 from corgi2.offline.group import Mixing
@@ -34,12 +34,8 @@ from corgi2.offline.report import Report
 from corgi2.offline.resume import new_shards
 from corgi2.offline.settings import Settings
 from corgi2.offline.work import Made, Work
-from corgi2.process import keeping_sigterm
 from corgi2.progress import Bar, progress
-from corgi2.records.arena import Arena
-from corgi2.records.checksum import checksum_of
-from corgi2.records.hashing import Digest
-from corgi2.records.shard import BLOCK_BYTES, Scan
+from corgi2.records import BLOCK_BYTES, Arena, Digest, Scan, checksum_of
 from corgi2.sizes import parse_size, plural
 from corgi2.stores import Options, Requests, StoredShard
 

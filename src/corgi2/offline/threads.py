@@ -8,8 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from corgi2.memory import release_unused
-from corgi2.process import processors
+from corgi2.host import processors, release_unused
 
 _LAST_WORDS_SECONDS = 1.0
 """How long threads may take to put things in order after an interrupt."""

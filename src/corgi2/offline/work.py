@@ -10,15 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from corgi2.budget import arena_bytes, crew, decoding_crew, upload_share
-from corgi2.dataset.index import of_index
+from corgi2.dataset import of_index
 from corgi2.errors import ChangedError, Corgi2Error, ShardError, SourceError, TooLargeError
-from corgi2.memory import give_back
+from corgi2.host import give_back
 from corgi2.offline.group import Mixer, Mixing
 from corgi2.offline.journal import Journal, Marker
 from corgi2.offline.passes import Stage
 from corgi2.offline.plan import Recipe
 from corgi2.offline.threads import Threads
-from corgi2.records.arena import Arena, Indices
+from corgi2.order import Indices
+from corgi2.records import Arena
 from corgi2.stores import Requests, Store, read_path
 
 _TWO_PLANS = (

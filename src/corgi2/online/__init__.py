@@ -1,1 +1,23 @@
 """The online half: random blocks are read into a buffer, shuffled, and handed out, each example once an epoch."""
+
+from corgi2.online.epochs import BEGIN, LOAD, SET, Event, Iteration, Log
+from corgi2.online.feed import Feed
+from corgi2.online.loader import Loader
+from corgi2.online.place import Cursor, Place
+from corgi2.online.portions import Taken
+from corgi2.online.room import room_for
+
+__all__ = [
+    "BEGIN",
+    "LOAD",
+    "SET",
+    "Cursor",
+    "Event",
+    "Feed",
+    "Iteration",
+    "Loader",
+    "Log",
+    "Place",
+    "Taken",
+    "room_for",
+]

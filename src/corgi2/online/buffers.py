@@ -16,14 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.dataset.blocks import Catalog
+from corgi2.dataset import Catalog
 from corgi2.errors import ShardError, SourceError
 from corgi2.online.room import Room
-from corgi2.order.dealing import Deal
-from corgi2.order.permutations import Indices
-from corgi2.records.arena import Arena
-from corgi2.records.group import Group
-from corgi2.records.shard import WatchedShard
+from corgi2.order import Deal, Indices
+from corgi2.records import Arena, Group, WatchedShard
 
 Take = Callable[[Indices], Any]
 """Gives some records of a group: as a table, as columns, or as samples."""

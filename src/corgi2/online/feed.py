@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from corgi2.dataset.blocks import open_catalog
+from corgi2.dataset import open_catalog
 from corgi2.errors import SourceError
-from corgi2.memory import usable_memory
+from corgi2.host import usable_memory
 from corgi2.online.buffers import Filled, Readers, Take, fill
 from corgi2.online.place import Cursor, Place, whole_number
 from corgi2.online.portions import Taken, portions
 from corgi2.online.ranks import find_world, local_ranks
 from corgi2.online.room import Room, room_for
-from corgi2.order.dealing import (
+from corgi2.order import (
     Deal,
+    Indices,
     Rules,
     Share,
     World,
@@ -31,8 +32,7 @@ from corgi2.order.dealing import (
     replay,
     window_of,
 )
-from corgi2.order.permutations import Indices
-from corgi2.records.group import Group, records_alone, taker
+from corgi2.records import Group, records_alone, taker
 from corgi2.sizes import parse_size
 
 _log = logging.getLogger("corgi2")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from corgi2.order.dealing import Share, World
+from corgi2.order import Share, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from corgi2.online.buffers import Filled
-from corgi2.order.permutations import Indices
-from corgi2.records.group import SLICE_BYTES
+from corgi2.order import Indices
+from corgi2.records import SLICE_BYTES
 
 
 class Taken(NamedTuple):

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corgi2.dataset.blocks import Catalog
+from corgi2.dataset import Catalog
 from corgi2.errors import SourceError
-from corgi2.records.arena import SLACK_BYTES
+from corgi2.records import SLACK_BYTES
 from corgi2.sizes import format_size
 
 _THREADS = 8

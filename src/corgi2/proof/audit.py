@@ -14,19 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.dataset.folder import CORGI_FOLDER, INDEX_PATH
-from corgi2.dataset.index import Index, make_index, without
-from corgi2.dataset.index_file import load_index
-from corgi2.dataset.source import Source, find_source, generations, is_matched
+from corgi2.dataset import (
+    CORGI_FOLDER,
+    INDEX_PATH,
+    Index,
+    Source,
+    find_source,
+    generations,
+    is_matched,
+    load_index,
+    make_index,
+    without,
+)
 from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
-from corgi2.offline.job import load_plan
-from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
-from corgi2.offline.plan import Recipe
+from corgi2.offline import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard, Recipe, load_plan
 from corgi2.progress import progress
-from corgi2.records.arrays import number_array
-from corgi2.records.checksum import Checksum, checksum_of
-from corgi2.records.hashing import Digest
-from corgi2.records.shard import READING_BYTES, Block, ShardFile, WatchedShard
+from corgi2.records import READING_BYTES, Block, Checksum, Digest, ShardFile, WatchedShard, checksum_of, number_array
 from corgi2.sizes import plural
 from corgi2.stores import Options, Store
 

@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.budget import reading_bytes
-from corgi2.dataset.scan import index_source
-from corgi2.dataset.schemas import schema_difference
-from corgi2.dataset.source import Source, find_source
+from corgi2.dataset import Source, find_source, index_source, schema_difference
 from corgi2.progress import progress
 from corgi2.proof.audit import Audit, audit
-from corgi2.records.hashing import Digest
+from corgi2.records import Digest
 from corgi2.sizes import parse_size, plural
 from corgi2.stores import Options
 

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.dataset.index import Index
-from corgi2.dataset.index_file import load_index, open_index
-from corgi2.dataset.scan import Survey, survey_source
-from corgi2.dataset.source import Source, find_source
+from corgi2.dataset import Index, Source, Survey, find_source, load_index, open_index, survey_source
 from corgi2.sizes import format_size, parse_size
 from corgi2.stores import Options
 

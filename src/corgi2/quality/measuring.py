@@ -14,15 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.budget import reading_bytes
-from corgi2.dataset.index import Index
-from corgi2.dataset.index_file import open_index
-from corgi2.dataset.scan import index_source
-from corgi2.dataset.source import Source, find_source
+from corgi2.dataset import Index, Source, find_source, index_source, open_index
 from corgi2.errors import ShardError, SourceError, TooLargeError
-from corgi2.order.permutations import RESAMPLES, SAMPLES, Indices, draws, permutation
+from corgi2.order import RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.progress import progress
-from corgi2.records.arena import SLACK_BYTES, Arena
-from corgi2.records.group import SLICE_BYTES, Decoder
+from corgi2.records import SLACK_BYTES, SLICE_BYTES, Arena, Decoder
 from corgi2.sizes import format_size
 from corgi2.stores import Options
 

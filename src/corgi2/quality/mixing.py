@@ -3,11 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corgi2.dataset.blocks import lineage_of
-from corgi2.dataset.index import Index
-from corgi2.dataset.index_file import open_index
-from corgi2.dataset.scan import index_source
-from corgi2.dataset.source import Source, find_source
+from corgi2.dataset import Index, Source, find_source, index_source, lineage_of, open_index
 from corgi2.quality.measuring import Measurement
 from corgi2.quality.picture import inspect_page
 from corgi2.quality.prediction import By, Evenness, Prediction, evenness, predict

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from corgi2.pages.html import heat_section, page
+from corgi2.pages import heat_section, page
 from corgi2.quality.measuring import Measurement
 from corgi2.sizes import number
 

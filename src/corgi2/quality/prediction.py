@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from corgi2 import theory
-from corgi2.dataset.blocks import Catalog, lineage_of
-from corgi2.dataset.folder import runs
-from corgi2.dataset.index import Index
-from corgi2.dataset.source import Source, find_source
+from corgi2.dataset import Catalog, Index, Source, find_source, lineage_of, runs
 from corgi2.errors import Corgi2Error
-from corgi2.offline.job import load_plan
-from corgi2.offline.journal import Journal
-from corgi2.offline.passes import first_stage
-from corgi2.online.room import room_for
-from corgi2.order.dealing import window_of
+from corgi2.offline import Journal, first_stage, load_plan
+from corgi2.online import room_for
+from corgi2.order import window_of
 from corgi2.quality.measuring import Measurement, measure_blocks
 from corgi2.stores import Options
 from corgi2.theory import Blocks

@@ -1,1 +1,67 @@
 """Records in memory: the arena that a group lies in, taken in any order, hashed; shards and blocks as values."""
+
+from corgi2.records.arena import SLACK_BYTES, Arena, reserve
+from corgi2.records.arrays import number_array, numpy_of, value_table
+from corgi2.records.checksum import Checksum, checksum_of
+from corgi2.records.group import PLACE_BYTES, SLICE_BYTES, Decoder, Group, Taste, gather, records_alone, taker
+from corgi2.records.hashing import Digest, Lanes, digest, digest_framed, hash_framed, hash_records
+from corgi2.records.shard import (
+    BLOCK_BYTES,
+    NO_RECORD,
+    READING_BYTES,
+    SLAB_BYTES,
+    Block,
+    Buffer,
+    Mapper,
+    Piece,
+    Scan,
+    See,
+    ShardFile,
+    WatchedShard,
+    Writing,
+    end,
+)
+from corgi2.records.spans import Loose, framed_table, record_bytes, record_offsets
+
+__all__ = [
+    "BLOCK_BYTES",
+    "NO_RECORD",
+    "PLACE_BYTES",
+    "READING_BYTES",
+    "SLAB_BYTES",
+    "SLACK_BYTES",
+    "SLICE_BYTES",
+    "Arena",
+    "Block",
+    "Buffer",
+    "Checksum",
+    "Decoder",
+    "Digest",
+    "Group",
+    "Lanes",
+    "Loose",
+    "Mapper",
+    "Piece",
+    "Scan",
+    "See",
+    "ShardFile",
+    "Taste",
+    "WatchedShard",
+    "Writing",
+    "checksum_of",
+    "digest",
+    "digest_framed",
+    "end",
+    "framed_table",
+    "gather",
+    "hash_framed",
+    "hash_records",
+    "number_array",
+    "numpy_of",
+    "record_bytes",
+    "record_offsets",
+    "records_alone",
+    "reserve",
+    "taker",
+    "value_table",
+]

@@ -8,8 +8,6 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-Indices = npt.NDArray[np.int64]
-
 SLACK_BYTES = 8_000_000
 """In an arena, for what is no record: a format's own description of its blocks."""
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corgi2.records.arena import Indices
+from corgi2.order import Indices
 from corgi2.records.arrays import number_array
 from corgi2.records.spans import FRAMED_SCHEMA, is_framed, record_offsets, thirds
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from corgi2.records.arena import Indices
+from corgi2.order import Indices
 from corgi2.records.arrays import number_array, numpy_of
 from corgi2.records.spans import loose_bytes, thirds
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corgi2.records.arena import Indices
+from corgi2.order import Indices
 from corgi2.records.arrays import number_array, numpy_of
 
 FRAMED_SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])

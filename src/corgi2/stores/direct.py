@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from corgi2.records.shard import SLAB_BYTES
+from corgi2.records import SLAB_BYTES
 
 
 class Direct:

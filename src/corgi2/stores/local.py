@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corgi2.errors import ChangedError, StoreError
-from corgi2.process import HOST, birth_of, is_alive
-from corgi2.records.shard import Buffer
-from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, File, Requests, Store
+from corgi2.host import HOST, birth_of, is_alive
+from corgi2.records import Buffer
 from corgi2.stores.direct import Direct
+from corgi2.stores.store import CHANGED, GONE, PART_BYTES, Entry, File, Requests, Store
 from corgi2.stores.url import NO_TEXT, is_text, printable
 
 _TEMPORARY = ".corgi2-tmp"

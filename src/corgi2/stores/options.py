@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from corgi2.errors import StoreError
-from corgi2.stores import Options
 from corgi2.stores.fork import obstore
 from corgi2.stores.retries import one_line
+from corgi2.stores.store import Options
 from corgi2.stores.url import Url
 
 _CLASSES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from corgi2.errors import ChangedError, StoreError
-from corgi2.records.shard import Buffer
-from corgi2.stores import CHANGED, GONE, PART_BYTES, Entry, Options, Requests, Store, read_path, whole_bytes
+from corgi2.records import Buffer
 from corgi2.stores.fork import obstore
 from corgi2.stores.options import client_settings, make_client, retries_of
 from corgi2.stores.retries import is_temporary, one_line
+from corgi2.stores.store import CHANGED, GONE, PART_BYTES, Entry, Options, Requests, Store, read_path, whole_bytes
 from corgi2.stores.url import Url
 
 T = TypeVar("T")

@@ -7,9 +7,8 @@ import numpy as np
 from corgi2.errors import TooLargeError
 from corgi2.formats.compression import READ_BYTES, Stream
 from corgi2.formats.framed.frames import BETWEEN_BYTES, LOOSE_BYTES, Bytes, Frames, Framing, Where
-from corgi2.records.arena import Indices
-from corgi2.records.checksum import Checksum
-from corgi2.records.shard import Block
+from corgi2.order import Indices
+from corgi2.records import Block, Checksum
 from corgi2.sizes import format_size
 
 _LEAST_PART = 4_000_000

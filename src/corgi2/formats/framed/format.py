@@ -33,13 +33,35 @@ from corgi2.formats.framed.frames import (
     Where,
 )
 from corgi2.formats.pipe import passing_on
-from corgi2.process import processors
-from corgi2.records.arena import Arena, Indices, reserve
-from corgi2.records.checksum import Checksum
-from corgi2.records.group import PLACE_BYTES, Decoder, Group, Taste
-from corgi2.records.hashing import Digest, Lanes, digest_framed, hash_framed
-from corgi2.records.shard import NO_RECORD, READING_BYTES, Block, Buffer, Mapper, Piece, Scan, See, ShardFile, Writing
-from corgi2.records.spans import Loose, framed_table, record_bytes, record_offsets
+from corgi2.host import processors
+from corgi2.order import Indices
+from corgi2.records import (
+    NO_RECORD,
+    PLACE_BYTES,
+    READING_BYTES,
+    Arena,
+    Block,
+    Buffer,
+    Checksum,
+    Decoder,
+    Digest,
+    Group,
+    Lanes,
+    Loose,
+    Mapper,
+    Piece,
+    Scan,
+    See,
+    ShardFile,
+    Taste,
+    Writing,
+    digest_framed,
+    framed_table,
+    hash_framed,
+    record_bytes,
+    record_offsets,
+    reserve,
+)
 
 _OFFSET_BYTES = 8
 

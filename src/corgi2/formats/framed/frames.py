@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.errors import ShardError, TooLargeError
-from corgi2.records.arena import Indices
-from corgi2.records.group import Decoder
-from corgi2.records.spans import Loose
+from corgi2.order import Indices
+from corgi2.records import Decoder, Loose
 from corgi2.sizes import format_size
 
 Bytes = npt.NDArray[np.uint8]

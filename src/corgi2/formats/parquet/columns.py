@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from corgi2.records.arena import Arena, Indices
+from corgi2.order import Indices
+from corgi2.records import Arena
 
 ROWS = 8
 """Tables begin at multiples of so many rows, so that no two share a byte of a bitmap."""

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from corgi2.errors import ShardError
 from corgi2.formats.parquet.columns import ROW_BYTES, fixed_bytes, is_fixed, is_flat
-from corgi2.records.group import PLACE_BYTES
-from corgi2.records.shard import Block, ShardFile
+from corgi2.records import PLACE_BYTES, Block, ShardFile
 
 FOOTER_GUESS = 65_536
 """Bytes that hold most footers, fetched at once."""

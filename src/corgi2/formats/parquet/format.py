@@ -26,10 +26,26 @@ from corgi2.formats.parquet.samples import Rows
 from corgi2.formats.parquet.schema import arrow_schema, schema_text
 from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks, in_memory
 from corgi2.formats.pipe import Pipe, piped
-from corgi2.records.arena import Arena, Indices
-from corgi2.records.group import Group, Taste, taker
-from corgi2.records.hashing import Digest, Lanes, digest, hash_records
-from corgi2.records.shard import NO_RECORD, READING_BYTES, Block, Mapper, Piece, Scan, See, ShardFile, Writing
+from corgi2.order import Indices
+from corgi2.records import (
+    NO_RECORD,
+    READING_BYTES,
+    Arena,
+    Block,
+    Digest,
+    Group,
+    Lanes,
+    Mapper,
+    Piece,
+    Scan,
+    See,
+    ShardFile,
+    Taste,
+    Writing,
+    digest,
+    hash_records,
+    taker,
+)
 from corgi2.sizes import format_size
 
 

@@ -13,7 +13,7 @@ from corgi2.formats.parquet.footer import (
     read_footer,
 )
 from corgi2.formats.parquet.schema import arrow_schema, fields_of
-from corgi2.records.shard import ShardFile
+from corgi2.records import ShardFile
 
 PAGE, LARGE_PAGE = 1 << 20, 10 << 20
 

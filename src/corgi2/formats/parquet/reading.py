@@ -26,11 +26,8 @@ from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES
 from corgi2.formats.parquet.repeats import LEAST_ROWS, sure_rows
 from corgi2.formats.parquet.schema import widen, widened
 from corgi2.formats.parquet.writing import write_stream
-from corgi2.memory import release_unused
-from corgi2.records.arena import Arena
-from corgi2.records.checksum import Checksum
-from corgi2.records.group import Group
-from corgi2.records.shard import Piece, See
+from corgi2.host import release_unused
+from corgi2.records import Arena, Checksum, Group, Piece, See
 from corgi2.sizes import format_size
 
 _ALIGNMENT = 64

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from corgi2.records.arena import Indices
-from corgi2.records.arrays import numpy_of
+from corgi2.order import Indices
+from corgi2.records import numpy_of
 
 LEAST_ROWS = 64
 """Decoded at a time, at the least: one row in so many is none."""

@@ -11,9 +11,8 @@ from corgi2.errors import ShardError, SourceError
 from corgi2.formats.parquet.footer import (
     RESTORE,
 )
-from corgi2.records.arena import Indices
-from corgi2.records.arrays import numpy_of
-from corgi2.records.group import Group, taker
+from corgi2.order import Indices
+from corgi2.records import Group, numpy_of, taker
 
 
 @dataclass(frozen=True, slots=True)

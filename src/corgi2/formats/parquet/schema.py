@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.errors import ShardError
-from corgi2.records.shard import ShardFile
+from corgi2.records import ShardFile
 
 
 def arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:

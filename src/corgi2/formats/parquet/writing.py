@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 from corgi2.formats.parquet.columns import ROW_BYTES, is_flat, table_bytes
 from corgi2.formats.parquet.profile import BATCH_OPTION, Profile, empty_table
 from corgi2.formats.pipe import Pipe
-from corgi2.memory import give_back
-from corgi2.records.group import PLACE_BYTES
-from corgi2.records.shard import Block
+from corgi2.host import give_back
+from corgi2.records import PLACE_BYTES, Block
 
 KEPT_BYTES = 24 << 20
 """Written, until what allocators keep is returned. Pages of wide values are of many sizes, and seldom fit where others

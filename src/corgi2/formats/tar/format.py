@@ -21,7 +21,7 @@ from corgi2.errors import NoRecordError, ShardError
 from corgi2.formats.framed.format import FramedFormat
 from corgi2.formats.framed.frames import Bytes, Frames, Hashes, Lying, Members, Parts, Where
 from corgi2.formats.tar.ustar import NAME_BYTES, REPACK, UNIT, Archive, read_archive
-from corgi2.records.arena import Indices
+from corgi2.order import Indices
 
 _IS_REGULAR = np.isin(np.arange(256), np.frombuffer(b"0\x007", np.uint8))
 _KEY_AND_PART = re.compile(rb"((?:[^\n]*/)?[^.]+)\.([^/]*)")

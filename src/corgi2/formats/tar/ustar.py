@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.formats.framed.frames import Bytes, Where
-from corgi2.records.arena import Indices
+from corgi2.order import Indices
 
 UNIT, NAME_BYTES = 512, 100
 _ROWS = 1 << 13

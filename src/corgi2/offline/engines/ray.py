@@ -17,8 +17,8 @@ from ray.exceptions import RayError
 
 from corgi2.budget import promised_a_task
 from corgi2.errors import Corgi2Error, SourceError
+from corgi2.host import keeping_sigterm
 from corgi2.offline.work import Made, Work
-from corgi2.process import keeping_sigterm
 from corgi2.sizes import format_size
 
 RETRIES = 20

@@ -1,0 +1,95 @@
+"""What the rest of corgi2 asks of a format."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from corgi2.order import Indices
+from corgi2.records import (
+    READING_BYTES,
+    Arena,
+    Block,
+    Decoder,
+    Digest,
+    Group,
+    Lanes,
+    Mapper,
+    Piece,
+    Scan,
+    See,
+    ShardFile,
+    Taste,
+    Writing,
+)
+
+
+class Format(Protocol):
+    """Reads and writes shards with one suffix."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def suffix(self) -> str: ...
+
+    @property
+    def has_footer(self) -> bool:
+        """Whether a scan reads no more than the end of a shard."""
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether parts of a shard can be read."""
+
+    @property
+    def compresses(self) -> bool:
+        """Whether the size of a shard depends on the order of its records."""
+
+    @property
+    def writes_blocks(self) -> bool:
+        """Whether a writer holds a whole block, decoded and encoded, before it gives it away."""
+
+    def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
+        """What it takes to read and decode each of some blocks, beside where it lies then."""
+
+    def scan(self, file: ShardFile, block_bytes: int, memory: int = READING_BYTES) -> Scan:
+        """The blocks of a shard, found in so much memory; a damaged one is refused, and a record that does not fit."""
+
+    def sketch(self, size: int) -> Block:
+        """A whole shard as one block, as far as its size alone tells: its records are not counted."""
+
+    def shows_record(self, file: ShardFile) -> bool:
+        """Whether one small read of a shard is enough to know that it holds a record."""
+
+    def taste(self, piece: Piece) -> Iterable[Taste]:
+        """Some records of a piece, for estimates, in one read; in parts, of which one is in memory at a time."""
+
+    def read(
+        self,
+        pieces: Sequence[Piece],
+        arena: Arena,
+        mapper: Mapper = map,
+        see: See | None = None,
+        decoding: bool = False,
+    ) -> Group:
+        """Blocks, or whole shards, side by side in memory. ``see`` is shown records as soon as they lie there;
+        ``decoding`` tells that they will be decoded."""
+
+    def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[Any]:
+        """All records of a shard as tables, front to back, a part of it in memory at a time."""
+
+    def digest(self, table: Any, key: int) -> Digest:
+        """Of the records of a table, and of what travels with them and belongs to none."""
+
+    def hash_records(self, table: Any, key: int) -> Lanes:
+        """The hash of each record of a table."""
+
+    def profile(self, file: ShardFile) -> str:
+        """What a new shard must keep of an old one beside the records: schema, codec, metadata. As text."""
+
+    def compare(self, one: ShardFile, other: ShardFile) -> tuple[list[str], list[str]]:
+        """Of what a new shard keeps of an old one beside the records, by name: what another one has otherwise, and what
+        it only stores otherwise."""
+
+    def write(self, blocks: Iterable[Iterable[Any]], profile: str) -> Writing:
+        """The bytes of a shard, as they become ready, and in the end its blocks. A block is given as its tables."""
+
+    def decoder(self, group: Group, url: str) -> Decoder:
+        """Decodes records of a group that was read for it, and whose memory must stay. Nothing is ever unpickled."""
