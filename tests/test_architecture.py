@@ -26,7 +26,19 @@ LAYERS = """
     cli
 """
 LEVEL = {noun: level for level, line in enumerate(LAYERS.splitlines()) for noun in line.split()}
-PURE = {"__future__", "collections", "corgi2", "dataclasses", "heapq", "itertools", "math", "numpy", "re", "typing"}
+PURE = {
+    "__future__",
+    "collections",
+    "corgi2",
+    "dataclasses",
+    "decimal",
+    "heapq",
+    "itertools",
+    "math",
+    "numpy",
+    "re",
+    "typing",
+}
 EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "scipy", "sklearn"}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 

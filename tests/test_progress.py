@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -11,7 +12,7 @@ import pytest
 _WAITS = """
 import time
 from corgi2 import progress
-progress.LINE_SECONDS = {line_seconds}
+progress.PATIENCE_SECONDS, progress.LINE_SECONDS = {patience}, {line_seconds}
 with progress.progress("counting", 1000, 4) as bar:
     bar.advance(250)
     bar.step()
@@ -23,7 +24,9 @@ def _shown(seconds: float) -> str:
     """What a process that waits so long writes to a terminal."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
-    process = subprocess.Popen([sys.executable, "-c", _WAITS.format(seconds=seconds, line_seconds=60)], stderr=theirs)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WAITS.format(seconds=seconds, patience=2, line_seconds=60)], stderr=theirs
+    )
     os.close(theirs)
     text = b""
     try:
@@ -48,17 +51,24 @@ def test_nothing_is_drawn_for_what_is_quick() -> None:
     assert _shown(0.2) == ""
 
 
-def _logged(line_seconds: float) -> list[str]:
+def _logged(patience: float, line_seconds: float) -> list[str]:
     """What a process without a terminal writes while it waits 0.7 s."""
-    code = _WAITS.format(seconds=0.7, line_seconds=line_seconds)
+    code = _WAITS.format(seconds=0.7, patience=patience, line_seconds=line_seconds)
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == ""
     return done.stderr.splitlines()
 
 
-def test_without_a_terminal_there_is_a_line_every_minute_and_no_more() -> None:
-    assert _logged(60) == []
-    lines = _logged(0.3)
-    assert len(lines) == 2
+def test_a_log_gets_a_line_once_somebody_waits_and_then_one_per_minute() -> None:
+    assert _logged(2, 60) == []
+    assert len(_logged(0.1, 60)) == 1
+    lines = _logged(0.1, 0.25)
+    assert len(lines) == 3
     assert lines[0].startswith("corgi2: counting: 250 B of 1.0 KB, 1 of 4 groups, ")
-    assert lines[0].endswith("/s, about 0 min left")
+    assert re.search(r"/s, about [0-9.]+ s left$", lines[0])
+
+
+def test_a_notebook_gets_a_bar() -> None:
+    code = "import sys; sys.modules['ipykernel'] = sys\n" + _WAITS.format(seconds=0.7, patience=0.1, line_seconds=60)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True)
+    assert "counting:  25%" in done.stderr

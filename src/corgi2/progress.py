@@ -1,4 +1,5 @@
-"""Progress for people: a bar on a terminal once two seconds have passed, else a line a minute."""
+"""Progress for people, once two seconds have passed: a bar on a terminal and in a notebook, elsewhere a line, and then
+one per minute."""
 
 import sys
 import threading
@@ -7,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from corgi2.sizes import format_size
+from corgi2.sizes import format_seconds, format_size
 
-_PATIENCE_SECONDS, _TICK_SECONDS = 2.0, 0.5
-LINE_SECONDS = 60.0
+PATIENCE_SECONDS, LINE_SECONDS = 2.0, 60.0
+_TICK_SECONDS = 0.5
 BYTES = "B"
 
 
@@ -44,7 +45,7 @@ class Bar:
             f"{self._text(self.done)} of {self._text(self.total)}",
             self.groups_text,
             f"{self._text(int(self.done / seconds))}/s",
-            f"about {_duration(left)} left",
+            f"about {format_seconds(left)} left",
         ]
         return f"corgi2: {self.label}: " + ", ".join(part for part in parts if part)
 
@@ -52,16 +53,11 @@ class Bar:
         return format_size(count) if self.unit == BYTES else f"{count:,} {self.unit}"
 
 
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
-
-
 @contextmanager
 def progress(label: str, total: int, groups: int = 0, unit: str = BYTES) -> Iterator[Bar]:
     """A bar over bytes, or other units, which moves on by itself between two steps."""
     bar, done = Bar(label, total, groups, unit), threading.Event()
-    show = _draw if sys.stderr.isatty() else _log
+    show = _draw if sys.stderr.isatty() or _is_notebook() else _log
     ticker = threading.Thread(target=show, args=(bar, done), daemon=True)
     ticker.start()
     try:
@@ -71,18 +67,24 @@ def progress(label: str, total: int, groups: int = 0, unit: str = BYTES) -> Iter
         ticker.join()
 
 
+def _is_notebook() -> bool:
+    return "ipykernel" in sys.modules
+
+
 def _log(bar: Bar, done: threading.Event) -> None:
-    while not done.wait(LINE_SECONDS):
+    pause = PATIENCE_SECONDS
+    while not done.wait(pause):
         print(bar.line(), file=sys.stderr, flush=True)
+        pause = LINE_SECONDS
 
 
 def _draw(bar: Bar, done: threading.Event) -> None:
-    if done.wait(_PATIENCE_SECONDS):
+    if done.wait(PATIENCE_SECONDS):
         return
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     shown: Any = tqdm(total=bar.total, desc=bar.label, unit=bar.unit, unit_scale=True, leave=False)
-    shown.start_t -= _PATIENCE_SECONDS
+    shown.start_t -= PATIENCE_SECONDS
     while True:
         shown.set_postfix_str(bar.groups_text, refresh=False)
         shown.n = bar.done

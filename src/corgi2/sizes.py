@@ -1,20 +1,26 @@
-"""Sizes as people write them: a bare integer is bytes, KB MB GB TB are powers of 1000, KiB … of 1024."""
+"""Numbers, sizes and times as people write and read them, in one style for all that corgi2 says.
+
+A bare integer is bytes; K M G T P are powers of 1000 and Ki Mi Gi Ti Pi of 1024, with or without a B.
+"""
 
 import re
+from decimal import Decimal
 
-_UNITS: dict[str, int] = {"": 1, "B": 1} | {
-    f"{prefix}{infix}B": int(base**power)
-    for base, infix in ((1000, ""), (1024, "i"))
-    for power, prefix in enumerate("KMGT", start=1)
+_UNITS: dict[str, int] = {
+    "": 1,
+    "b": 1,
+    **{
+        f"{prefix}{infix}{ending}": int(base**power)
+        for base, infix in ((1000, ""), (1024, "i"))
+        for power, prefix in enumerate("kmgtp", start=1)
+        for ending in ("", "b")
+    },
 }
-
-_BY_LOWER_NAME = {name.lower(): factor for name, factor in _UNITS.items()}
-
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_size(text: str | int | float) -> int:
-    """Bytes of ``"8GB"``, ``"1.5 GiB"``, ``"4096"``, ``4096`` or ``8e9``."""
+    """Bytes of ``"8GB"``, ``"8G"``, ``"1.5 GiB"``, ``"4096"``, ``4096`` or ``8e9``."""
     if isinstance(text, float) and text.is_integer():
         text = int(text)
     if isinstance(text, int):
@@ -22,10 +28,10 @@ def parse_size(text: str | int | float) -> int:
             raise ValueError(f"a size is a whole number of bytes, not negative (got {text!r})")
         return text
     match = _PATTERN.fullmatch(text) if isinstance(text, str) else None
-    factor = _BY_LOWER_NAME.get(match[2].lower()) if match else None
+    factor = _UNITS.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ValueError(
-            f"not a size: {text!r}; write bytes (4096), powers of 1000 (64KB, 8MB, 8GB, 1TB) or of 1024 (64KiB, 8GiB)"
+            f"not a size: {text!r}; write bytes (4096), powers of 1000 (64KB, 8G, 27T) or of 1024 (64KiB, 8Gi)"
         )
     whole, _, fraction = match[1].partition(".")
     scale = int(10 ** len(fraction))
@@ -41,10 +47,10 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{ending}"
 
 
-def format_size(count: int) -> str:
+def format_size(count: float) -> str:
     """A size for people, in powers of 1000: ``13.8 MB``."""
     value = float(count)
-    units = ["B", "KB", "MB", "GB", "TB"]
+    units = ["B", "KB", "MB", "GB", "TB", "PB"]
     while abs(value) >= 999.5 and len(units) > 1:
         value /= 1000
         units.pop(0)
@@ -52,6 +58,16 @@ def format_size(count: int) -> str:
     return f"{value:.{digits}f} {units[0]}"
 
 
-def number(value: float) -> str:
-    """With three digits that count, and no powers of ten."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def format_seconds(seconds: float) -> str:
+    """A time for people: ``0.25 s``, ``12 s``, ``3.5 min``, ``2.1 h``, ``1,200 h``."""
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= length:
+            return f"{format_number(seconds / length, digits=2)} {unit}"
+    return f"{format_number(seconds, digits=2)} s"
+
+
+def format_number(value: float, digits: int = 3) -> str:
+    """With so many digits that count, and no powers of ten: ``0.00247``, ``1.5``, ``1,200``."""
+    if abs(value) >= 10**digits - 0.5:
+        return f"{value:,.0f}"
+    return f"{Decimal(f'{value:.{digits}g}'):f}"

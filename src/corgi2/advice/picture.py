@@ -5,7 +5,7 @@ from dataclasses import replace
 from corgi2.advice.methods import Method, Offline
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.pages import Labels, Section, Series, Table, Text, line_chart, page, scatter
-from corgi2.sizes import format_size, number, plural
+from corgi2.sizes import format_number, format_seconds, format_size, plural
 
 _STEPS = 33
 
@@ -22,7 +22,7 @@ def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
     prices = f"{means.prices.what} {means.prices.date}".strip()
     lines = [
         f"{shape.records:,} records, {format_size(shape.bytes)} in {shape.blocks:,} blocks of "
-        f"{number(shape.block_records)} records; h_D {advice.h_text}.",
+        f"{format_number(shape.block_records)} records; h_D {advice.h_text}.",
         f"Offline buffer {format_size(means.buffer)}, online buffer {format_size(means.online_buffer)}, "
         f"{plural(means.nodes, 'node')}, {plural(means.epochs, 'epoch')}; {prices}.",
         *advice.notes,
@@ -51,7 +51,7 @@ def _quality_by_buffer(advice: Advice, one: Offline | None, two: Offline | None)
         full = next(iter(values.values()), None)
         if full is not None:
             lines.setdefault("full shuffle", []).append((size, max(_LEAST, full.H_full)))
-        rows.append((size, {name: number(method.H) for name, method in values.items()}))
+        rows.append((size, {name: format_number(method.H) for name, method in values.items()}))
     names = [name for name in lines if name != "full shuffle"]
     table = Table(
         ["online buffer", *names], [[format_size(size), *(row.get(name, "") for name in names)] for size, row in rows]

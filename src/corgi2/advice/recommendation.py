@@ -6,7 +6,7 @@ from typing import Any
 
 from corgi2.advice.methods import Means, Method, Offline, Shape, Table, guess_offline
 from corgi2.advice.prices import NOTHING
-from corgi2.sizes import format_size, number, plural
+from corgi2.sizes import format_number, format_seconds, format_size, plural
 
 ENOUGH, VISIBLE = 2.0, 5.0
 """Times a full shuffle's H that count as one; the H below which networks saw no difference (docs/results.md)."""
@@ -47,8 +47,8 @@ class Advice:
     @property
     def h_text(self) -> str:
         if self.shape.h_D is None:
-            return f"not known, taken as b = {number(self.shape.block_records)}"
-        return f"{number(self.shape.h_D)} of at most b = {number(self.shape.block_records)}"
+            return f"not known, taken as b = {format_number(self.shape.block_records)}"
+        return f"{format_number(self.shape.h_D)} of at most b = {format_number(self.shape.block_records)}"
 
     @property
     def then(self) -> list[str]:
@@ -64,7 +64,7 @@ class Advice:
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """A head, and a row a method."""
-        head = ["method", "req. off", "on", "moved", "extra", "$", "hours off", "on", "h", "H", "/ full"]
+        head = ["method", "req. off", "on", "moved", "extra", "$", "time off", "on", "h", "H", "/ full"]
         return head, [
             [
                 method.name,
@@ -73,11 +73,11 @@ class Advice:
                 format_size(method.offline_bytes + method.online_bytes),
                 format_size(method.extra_bytes) if method.extra_bytes else "-",
                 f"{method.cost_usd:,.2f}",
-                number(method.offline_hours),
-                number(method.online_hours),
-                number(method.h),
-                number(method.H),
-                number(method.relative),
+                format_seconds(3600 * method.offline_hours),
+                format_seconds(3600 * method.online_hours),
+                format_number(method.h),
+                format_number(method.H),
+                format_number(method.relative),
             ]
             for method in self.methods
         ]

@@ -10,7 +10,7 @@ from corgi2.cli.problem import Problem
 from corgi2.cli.root import cli
 from corgi2.cli.signals import StopError, end_in_order, leave, on_signals
 from corgi2.cli.words import command_line, say
-from corgi2.sizes import format_size
+from corgi2.sizes import format_seconds, format_size
 
 
 @cli.command(epilog=SRC_HELP)
@@ -103,7 +103,8 @@ def shuffle(
         return
     lines = [
         f"{report.records:,} records in {report.shards:,} shards, {format_size(report.bytes)}; {report.reads:,} reads, "
-        f"{report.writes:,} writes, {report.seconds:.1f} s" + (", complete already" if report.was_complete else ""),
+        f"{report.writes:,} writes, {format_seconds(report.seconds)}"
+        + (", complete already" if report.was_complete else ""),
         *(f"left out: {line}" for line in report.skipped),
     ]
     click.echo("\n".join(lines))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from corgi2.pages import heat_section, page
 from corgi2.quality.measuring import Measurement
-from corgi2.sizes import number
+from corgi2.sizes import format_number
 
 
 def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]) -> str:
@@ -17,7 +17,7 @@ def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]
             heat = measured.heat
             about = (
                 f"A row is a block, a column a class, dark where many of the block's records are of it. h_D = "
-                f"{number(measured.h_D)} of at most {number(measured.block_records)}: {measured.verdict}."
+                f"{format_number(measured.h_D)} of at most {format_number(measured.block_records)}: {measured.verdict}."
             )
             sections.append(heat_section(name, about, heat.classes, heat.blocks, heat.counts))
     return page(title, [], sections, code=text)
