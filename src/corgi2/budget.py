@@ -124,7 +124,7 @@ def decoding_crew(whole: Crew, buffer_bytes: int, footprints: Indices, lengths: 
 
 def upload_share(target: Store, buffer_bytes: int, shard_bytes: int) -> int:
     """What a store holds of one shard on its way: nothing on a disk; else the shard, or some parts of it."""
-    if target.free_bytes() is not None:
+    if target.is_local:
         return 1
     part = upload_bytes(buffer_bytes)
     return max(1, min(shard_bytes, whole_bytes(part) + _PARTS * part))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from corgi2.advice.methods import Method, Offline
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.pages import Labels, Section, Series, Table, Text, line_chart, page, scatter
-from corgi2.sizes import format_number, format_seconds, format_size, plural
+from corgi2.sizes import format_number, format_size, plural
 
 _STEPS = 33
 

@@ -13,7 +13,7 @@ from corgi2.dataset import Source
 from corgi2.errors import SourceError
 from corgi2.host import usable_memory
 from corgi2.quality import By
-from corgi2.stores import Options
+from corgi2.stores import Options, parse_url
 
 BANDWIDTH, LATENCY_MS = 500_000_000, 30.0
 """Assumed of a store that is not at hand."""
@@ -96,9 +96,9 @@ def _prices(name: str | None, source: Source | None) -> Prices:
         return load_prices(name)
     if source is None:
         return load_prices("aws")
-    scheme = source.url.partition("://")[0] if "://" in source.url else ""
-    if not scheme:
+    if source.store.is_local:
         return NOTHING
+    scheme = parse_url(source.url).scheme
     if scheme not in _BY_SCHEME:
         raise SourceError(f"no prices are known for {scheme}://; give --prices aws, gcs, azure or a file of your own")
     return load_prices(_BY_SCHEME[scheme])

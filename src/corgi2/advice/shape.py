@@ -11,7 +11,7 @@ from corgi2.advice.methods import Offline, Shape
 from corgi2.dataset import SAMPLE_BLOCKS, Index, Source, find_source, lineage_of, spread
 from corgi2.offline import Settings, Stage, first_stage, foresee
 from corgi2.quality import By, Measurement, raggedness
-from corgi2.stores import PART_BYTES, LocalStore, Options
+from corgi2.stores import PART_BYTES, Options, parse_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, o
         h_D_high=measured.h_D_high if measured is not None and measured.sampled < measured.blocks else None,
         ragged=raggedness(index),
         growth=recipe.growth,
-        is_local=isinstance(source.store, LocalStore),
-        reads_records=source.format.has_ranges and not source.format.has_footer,
+        is_local=source.store.is_local,
+        reads_records=source.format.traits.has_record_ranges,
         is_shuffled=lineage_of(index) is not None,
         url=os.fspath(uri),
         is_folder=_has_neighbours(source, os.fspath(uri)),
@@ -59,15 +59,18 @@ def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, o
 
 def _has_neighbours(source: Source, typed: str) -> bool:
     """Whether a folder was named, and one can lie beside it: not of a bucket's root, nor of this folder."""
-    path = source.url.partition("://")[2].partition("/")[2] if "://" in source.url else source.url
-    return source.patterns is None and bool(path.strip("/")) and typed.rstrip("/") not in ("", ".", "..")
+    return (
+        source.patterns is None
+        and bool(parse_url(source.url).path.strip("/"))
+        and typed.rstrip("/") not in ("", ".", "..")
+    )
 
 
 def _notes(source: Source, index: Index) -> tuple[str, ...]:
     notes = []
     if not index.is_counted:
         notes.append("records are estimated from a few shards; corgi2 index counts them")
-        if index.bytes > PART_BYTES * index.shards.num_rows and source.format.has_ranges:
+        if index.bytes > PART_BYTES * index.shards.num_rows and source.format.traits.has_record_ranges:
             notes.append("without an index whole shards are blocks; corgi2 index cuts them into blocks of 64 MB")
     return tuple(notes)
 

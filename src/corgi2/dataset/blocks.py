@@ -24,7 +24,7 @@ from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError
 from corgi2.order import Indices
 from corgi2.records import numpy_of
-from corgi2.stores import LocalStore, Options, Store
+from corgi2.stores import Options, Store
 
 _log = logging.getLogger("corgi2")
 
@@ -64,8 +64,7 @@ def open_catalog(
 
 
 def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool, buffer_bytes: int | None) -> Index:
-    is_local = isinstance(source.store, LocalStore)
-    if not is_local and not source.format.has_footer:
+    if not source.store.is_local and not source.format.traits.has_cheap_scan:
         if needs_counts:
             raise SourceError(
                 f"{source.url}: has no index, and an epoch of counted records needs one; run once: corgi2 index "

@@ -41,17 +41,17 @@ def forecast(
     order saved, with up to ``most`` blocks mixed. Without a profile to write with, nothing grows. Blocks that are too
     large for the buffer by what is known of them are left as they are."""
     unsure = ~index.column("exact")
-    if not unsure.any() and (profile is None or not source.format.compresses):
+    if not unsure.any() and (profile is None or not source.format.traits.packs_by_order):
         return Forecast(index, 1.0)
     among = np.flatnonzero(unsure) if unsure.any() else np.arange(len(unsure))
-    if source.format.has_footer:
+    if source.format.traits.is_tasted_whole:
         among = among[index.column("footprint")[among] <= max(buffer_bytes, _SOME_BYTES)]
     picks = among[spread(len(among), SAMPLE_BLOCKS)]
     footprints, lengths = index.column("footprint").copy(), index.column("length")
     estimated = measured = stored = 0.0
     records = 0
     parts: list[pa.Table] = []
-    grows = profile is not None and source.format.compresses
+    grows = profile is not None and source.format.traits.packs_by_order
     chosen = set(picks[spread(len(picks), most)].tolist()) if grows else set()
     for number, piece in zip(picks.tolist(), index.pieces(source, picks.tolist()), strict=True):
         seen, room = 0, _SOME_BYTES // max(1, len(chosen))
@@ -62,7 +62,7 @@ def forecast(
                 stored += taste.stored_bytes
                 records += taste.group.records
                 if number in chosen:
-                    tasted = footprints[number] if source.format.has_footer else taste.group.footprint
+                    tasted = footprints[number] if source.format.traits.is_tasted_whole else taste.group.footprint
                     share = len(chosen) * max(1, -(-tasted // _SOME_BYTES))
                     parts.append(_some(taste.group, seen, share, room))
                     seen, room = seen + taste.group.records, room - parts[-1].nbytes

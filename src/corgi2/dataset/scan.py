@@ -111,10 +111,15 @@ def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, 
 def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | None, memory: int) -> Scan:
     """A copy of a shard has another time, or etag, than the index says. If it has the same bytes, or the same blocks
     where a scan reads no more than the end of a shard, then these have the lineage that they had."""
-    if before is not None and before.checksum and not format.has_footer and checksum_of(shard) == before.checksum:
+    if (
+        before is not None
+        and before.checksum
+        and not format.traits.has_cheap_scan
+        and checksum_of(shard) == before.checksum
+    ):
         return before
     scan = format.scan(shard, block_bytes, memory)
-    if before is not None and format.has_footer and _cuts(before) == _cuts(scan):
+    if before is not None and format.traits.has_cheap_scan and _cuts(before) == _cuts(scan):
         return replace(scan, lineage=before.lineage)
     return scan
 

@@ -1,6 +1,7 @@
 """What the rest of corgi2 asks of a format."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from corgi2.order import Indices
@@ -22,6 +23,26 @@ from corgi2.records import (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What others have to know of a format, by what it means to them."""
+
+    has_cheap_scan: bool
+    """A scan reads a few KB of a shard: blocks and records are known for next to nothing."""
+    has_ranges: bool
+    """A part of a shard can be read by itself."""
+    has_record_ranges: bool
+    """So can a single record, so that blocks may be cut between any two of them."""
+    has_columns: bool
+    """All shards of a data set share a schema of columns, and each record has all of them."""
+    is_decoded: bool
+    """Records lie decoded in memory, and a writer holds a whole block while it encodes it."""
+    is_tasted_whole: bool
+    """A taste of a block is all of it, in parts; else it is the front."""
+    packs_by_order: bool
+    """The size of a shard depends on the order of its records."""
+
+
 class Format(Protocol):
     """Reads and writes shards with one suffix."""
 
@@ -31,20 +52,7 @@ class Format(Protocol):
     def suffix(self) -> str: ...
 
     @property
-    def has_footer(self) -> bool:
-        """Whether a scan reads no more than the end of a shard."""
-
-    @property
-    def has_ranges(self) -> bool:
-        """Whether parts of a shard can be read."""
-
-    @property
-    def compresses(self) -> bool:
-        """Whether the size of a shard depends on the order of its records."""
-
-    @property
-    def writes_blocks(self) -> bool:
-        """Whether a writer holds a whole block, decoded and encoded, before it gives it away."""
+    def traits(self) -> Traits: ...
 
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """What it takes to read and decode each of some blocks, beside where it lies then."""

@@ -115,7 +115,7 @@ class Mixing:
     def _is_read_whole(self) -> bool:
         """Whether the next pass has to read a shard at once: one that does not fit is rather written as two."""
         stage = self.mixer.stage
-        return not stage.is_last and not stage.source.format.has_ranges
+        return not stage.is_last and not stage.source.format.traits.has_ranges
 
     def _in_turn(self, blocks: Indices, at: int) -> Iterator[Iterable[pa.Table]]:
         """The blocks of one shard that is mixed in parts, because all of it does not fit."""
@@ -233,7 +233,7 @@ class Mixing:
     def _gathered_ahead(self, blocks: Iterable[Iterable[pa.Table]]) -> Iterable[Iterable[pa.Table]]:
         """By blocks, where the format writes whole ones, else by slices: a block may be all of the shard."""
         pool = self.mixer.threads.gatherer
-        if self.mixer.stage.source.format.writes_blocks:
+        if self.mixer.stage.source.format.traits.is_decoded:
             return ahead(pool, map(list, blocks))
         return (ahead(pool, slices) for slices in blocks)
 
@@ -247,7 +247,7 @@ class Mixing:
     def _most_at_once(self) -> int | None:
         """Bytes of the records that may be written together, where a format takes several times as much for them."""
         mixer = self.mixer
-        return written_bytes(mixer.room_bytes) if mixer.stage.source.format.writes_blocks else None
+        return written_bytes(mixer.room_bytes) if mixer.stage.source.format.traits.is_decoded else None
 
     def _publish(
         self,

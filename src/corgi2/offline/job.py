@@ -118,7 +118,9 @@ class Job:
             f"{plural(settings.passes, 'pass')}, {plural(len(stage.groups), 'group')} of n = {stage.n:,}",
             f"buffer {format_size(self.room_bytes)}, memory up to {format_size(self.promised_bytes)}",
             f"about {plural(self.reads, 'read')} and {plural(self.writes, 'write')}",
-            f"the output is predicted to take {growth:.2f} of the input" if stage.source.format.compresses else "",
+            f"the output is predicted to take {growth:.2f} of the input"
+            if stage.source.format.traits.packs_by_order
+            else "",
             f"{format_size(self.needed_bytes)} more storage"
             + (f", {format_size(free)} free" if free is not None else ""),
             f"in place in {self.target.url}" if settings.in_place else f"to {self.target.url}",

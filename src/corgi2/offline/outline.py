@@ -87,11 +87,11 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
     if index is not None:
         return index, ()
     needs_counts = settings.shard_records is not None and settings.passes == 1
-    if not source.format.has_footer and not needs_counts:
+    if not source.format.traits.has_cheap_scan and not needs_counts:
         if settings.in_place:
             _check_records(source)
         return sketch_source(source), ()
-    if not source.format.has_footer:
+    if not source.format.traits.has_cheap_scan:
         size = format_size(sum(entry.size for entry in source.entries))
         _log.warning("--shard-records has to count the records first: scanning %s (corgi2 index would keep it)", size)
     survey = survey_source(source, buffer_bytes=buffer_bytes)
@@ -106,7 +106,7 @@ def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
         index.column("length") == numpy_of(index.shards["size"])[index.column("shard")]
     )
     large = index.column("shard")[whole & (index.column("footprint") > buffer_bytes)]
-    if not len(large) or not source.format.has_ranges or source.format.has_footer:
+    if not len(large) or not source.format.traits.has_record_ranges:
         return index
     part = replace(source, entries=tuple(source.entries[int(number)] for number in large))
     size = format_size(sum(entry.size for entry in part.entries))

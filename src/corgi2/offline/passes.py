@@ -154,7 +154,7 @@ def _counts(index: Index, recipe: Recipe, cut: Sequence[Indices], source: Source
     elif settings.shard_bytes is not None:
         total = index.bytes * (recipe.growth if recipe.settings.passes == 1 else 1) / settings.shard_bytes
     shards = max(1, min(round(total / groups), _fewest_records(index, cut)))
-    if not source.format.has_ranges:
+    if not source.format.traits.has_ranges:
         return shards, 1
     kept = 0 if settings.shard_records or settings.shard_bytes else round(same / shards)
     return shards, max(1, kept, -int(-small / shards // 1))

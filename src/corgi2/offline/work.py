@@ -87,7 +87,7 @@ class Work:
         shards = len(stage.groups) * stage.shards
         held = upload_share(self.target, buffer_bytes, int(self.recipe.growth * index.bytes) // shards)
         found = crew(workers, buffer_bytes, held)
-        if stage.source.format.writes_blocks:
+        if stage.source.format.traits.is_decoded:
             sizes = index.column("footprint"), index.column("length")
             found = decoding_crew(found, buffer_bytes, *sizes, index.footprint // (shards * stage.blocks))
         return Threads(found.readers, found.writers)

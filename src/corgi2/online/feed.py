@@ -180,7 +180,7 @@ class Feed:
             return taken.shared.slice(taken.start, taken.size)
         part = slice(taken.start, taken.start + taken.size)
         batch = {name: values[part] for name, values in taken.shared.items()}
-        if self.catalog.source.format.has_footer:
+        if self.catalog.source.format.traits.has_columns:
             return batch
         # what none of its records has is not there, whatever those have that were taken with them
         return {name: values for name, values in batch.items() if any(value is not None for value in values)}

@@ -34,7 +34,7 @@ def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: i
     buffer that would do."""
     footprints = np.sort(catalog.index.column("footprint"))[::-1]
     sums = np.cumsum(footprints)
-    unit = int(footprints[0] + catalog.index.column("length").max()) if catalog.source.format.writes_blocks else 0
+    unit = int(footprints[0] + catalog.index.column("length").max()) if catalog.source.format.traits.is_decoded else 0
     if buffer_blocks is not None:
         blocks = min(buffer_blocks, len(sums))
         return _room(catalog, blocks, _THREADS)
@@ -55,7 +55,7 @@ def _room(catalog: Catalog, blocks: int, threads: int) -> Room:
     """For any so many blocks. What nobody writes to takes no memory."""
     index = catalog.index
     sizes = index.column("footprint").astype(np.float64)
-    if catalog.source.format.writes_blocks:
+    if catalog.source.format.traits.is_decoded:
         sizes *= _PADDED * (1 + _PADDED_ROWS / np.maximum(1, index.column("records")))
     exact = bool(index.column("exact").all())
     size = np.sort(sizes)[-blocks:].sum() * (1 if exact else _DOUBT)

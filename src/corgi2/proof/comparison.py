@@ -137,7 +137,7 @@ def _loose(sums: Digest) -> tuple[int, int, int]:
 
 def _compare_columns(source: Source, target: Source) -> Verdict | None:
     """Equal values under other names, or of other types, are other records."""
-    if not source.format.has_footer:
+    if not source.format.traits.has_columns:
         return None
     one, other = index_source(source), index_source(target)
     ours, theirs = (each.shards.column("schema")[0].as_py() for each in (one, other))

@@ -9,7 +9,6 @@ A store is opened at a root (``s3://bucket/train``) and speaks of paths below it
 - it can be pickled, and it works in a child process, forked or spawned, before or after its first use.
 """
 
-from corgi2.stores.local import LocalStore
 from corgi2.stores.opening import open_store
 from corgi2.stores.store import (
     PART_BYTES,
@@ -29,7 +28,6 @@ __all__ = [
     "PART_BYTES",
     "Entry",
     "File",
-    "LocalStore",
     "Options",
     "Requests",
     "Store",

@@ -38,6 +38,10 @@ class LocalStore:
     url: str
     requests: Requests = field(default_factory=Requests)
 
+    @property
+    def is_local(self) -> bool:
+        return True
+
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         self.requests.count(lists=1)
         root = Path(self.url)

@@ -57,6 +57,10 @@ class RemoteStore:
     def url(self) -> str:
         return str(self.root)
 
+    @property
+    def is_local(self) -> bool:
+        return False
+
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         client, prefix = self._client(), self._key("")
         key = self._key(folder).rstrip("/") or None

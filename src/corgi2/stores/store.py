@@ -91,6 +91,10 @@ class Store(Protocol):
     @property
     def requests(self) -> Requests: ...
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its files lie on this machine: requests cost nothing, and writing holds nothing in memory."""
+
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         """All objects below a folder, or so many levels of it, by path. None where there is no such folder."""
 

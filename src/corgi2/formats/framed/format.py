@@ -20,6 +20,7 @@ import numpy as np
 
 from corgi2.errors import NoRecordError, ShardError
 from corgi2.formats.compression import READ_BYTES, CompressedStream, Stream, compressed, decompress_front, open_stream
+from corgi2.formats.format import Traits
 from corgi2.formats.framed.cutter import Cutter, Seen, check_end, check_padding, part_bytes
 from corgi2.formats.framed.frames import (
     BETWEEN_BYTES,
@@ -93,20 +94,17 @@ class FramedFormat:
         return self.framing.name
 
     @property
-    def has_footer(self) -> bool:
-        return False
-
-    @property
-    def has_ranges(self) -> bool:
-        return self.codec is None
-
-    @property
-    def compresses(self) -> bool:
-        return self.codec is not None
-
-    @property
-    def writes_blocks(self) -> bool:
-        return False
+    def traits(self) -> Traits:
+        plain = self.codec is None
+        return Traits(
+            has_cheap_scan=False,
+            has_ranges=plain,
+            has_record_ranges=plain,
+            has_columns=False,
+            is_decoded=False,
+            is_tasted_whole=False,
+            packs_by_order=not plain,
+        )
 
     @property
     def _record_bytes(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.errors import NoRecordError, TooLargeError
+from corgi2.formats.format import Traits
 from corgi2.formats.parquet.columns import is_flat
 from corgi2.formats.parquet.footer import (
     ShardVersion,
@@ -52,7 +53,15 @@ from corgi2.sizes import format_size
 class ParquetFormat:
     name = "parquet"
     suffix = ".parquet"
-    has_footer = has_ranges = compresses = writes_blocks = True
+    traits = Traits(
+        has_cheap_scan=True,
+        has_ranges=True,
+        has_record_ranges=False,
+        has_columns=True,
+        is_decoded=True,
+        is_tasted_whole=True,
+        packs_by_order=True,
+    )
 
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """As stored, and as decoded, which may be one page and all at once; and what allocators keep of large ones."""
