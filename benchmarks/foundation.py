@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import webdataset as wds
 
-from corgi2.dataset.index import Index, blocks_table, make_index
 from corgi2.dataset.index_file import load_index, save_index
+from corgi2.dataset.index_tables import Index, blocks_table, make_index
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.order import Indices

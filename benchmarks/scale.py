@@ -25,7 +25,7 @@ import pickle, resource, sys, time
 import numpy as np, pyarrow as pa
 from dataclasses import replace
 from corgi2.formats.registry import format_of
-from corgi2.dataset.index import Index, BLOCK_FIELDS, SHARD_FIELDS
+from corgi2.dataset.index_tables import Index, BLOCK_FIELDS, SHARD_FIELDS
 from corgi2.offline.plan import Recipe
 from corgi2.offline.settings import Settings
 from corgi2.dataset.source import Source

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING
 from corgi2.version import __version__
 
 if TYPE_CHECKING:
-    from corgi2.dataset import index_source
+    from corgi2.advice import Advice, plan
+    from corgi2.dataset import index
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
     from corgi2.offline import Report, shuffle
     from corgi2.online import Loader
     from corgi2.proof import Verdict, verify
-    from corgi2.quality import inspect
+    from corgi2.quality import Inspection, inspect
 
 __all__ = [
+    "Advice",
     "Corgi2Error",
     "DamageError",
+    "Inspection",
     "Loader",
     "Report",
     "ShardError",
@@ -23,19 +26,21 @@ __all__ = [
     "StoreError",
     "Verdict",
     "__version__",
-    "index_source",
+    "index",
     "inspect",
+    "plan",
     "shuffle",
     "verify",
 ]
 
 _HOMES = {
-    "dataset": ("index_source",),
+    "advice": ("Advice", "plan"),
+    "dataset": ("Indexed", "index"),
     "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
     "offline": ("Report", "shuffle"),
     "online": ("Loader",),
-    "proof": ("Verdict", "verify"),
-    "quality": ("inspect",),
+    "proof": ("Audit", "Verdict", "verify"),
+    "quality": ("Inspection", "inspect"),
 }
 
 

@@ -14,11 +14,12 @@ from experiments.table1 import counted
 
 import corgi2
 from corgi2 import theory
+from corgi2.advice import plan
 from corgi2.advice.methods import Means, Offline, Shape, Table
 from corgi2.advice.prices import NOTHING, known, load_prices
 from corgi2.advice.recommendation import Advice, advise
-from corgi2.advice.request import Asked, quote
 from corgi2.dataset.index_file import open_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import SourceError
 from corgi2.quality.prediction import By, Prediction, predict
@@ -51,8 +52,9 @@ def _named(advice: Advice, name: str) -> Any:
 def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path) -> None:
     source, epochs = _tars(tmp_path / "in", 24, 20), 3
     subprocess.run([sys.executable, "-m", "corgi2", "index", str(source)], check=True, capture_output=True)
-    asked = Asked(buffer=200_000, online_buffer=200_000, epochs=epochs, label=("cls",), bandwidth=10**9, latency=1)
-    advice = quote(source, asked).advice
+    advice = plan(
+        source, buffer=200_000, online_buffer=200_000, epochs=epochs, label=("cls",), bandwidth=10**9, latency=1
+    )
 
     def train(folder: Path) -> int:
         loader = corgi2.Loader(folder, buffer=200_000, batch_size=7)
@@ -88,7 +90,7 @@ def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path) -> N
 
 def test_two_passes_take_about_as_many_requests_as_planned(tmp_path: Path) -> None:
     source = _tars(tmp_path / "in", 24, 20)
-    planned = _named(quote(source, Asked(buffer=200_000)).advice, "Corgi², 2 passes, even picks")
+    planned = _named(plan(source, buffer=200_000), "Corgi², 2 passes, even picks")
     with counted() as count:
         corgi2.shuffle(source, tmp_path / "out", buffer=200_000, passes=2)
         assert planned.offline_requests == pytest.approx(count.requests, rel=0.1)
@@ -168,18 +170,17 @@ def test_unknown_mixing_is_taken_for_the_worst_and_said() -> None:
 def test_a_source_without_an_index_is_not_scanned(tmp_path: Path) -> None:
     source = _tars(tmp_path / "in", 40, 30)
     with counted() as count:
-        advice = quote(source, Asked(buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9)).advice
+        advice = plan(source, buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9)
         assert count.requests <= 20
     assert advice.shape.records == pytest.approx(1200, rel=0.1)
     with counted() as count:
-        asked = Asked(buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9, label=("cls",), sample=8)
-        advice = quote(source, asked).advice
+        advice = plan(source, buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9, label=("cls",), sample=8)
         assert count.requests <= 20 + 8
     assert advice.shape.h_D == pytest.approx(30, rel=0.1)
 
 
 def test_a_store_at_hand_is_measured(tmp_path: Path) -> None:
-    advice = quote(_tars(tmp_path / "in", 5, 5), Asked(buffer=10**7)).advice
+    advice = plan(_tars(tmp_path / "in", 5, 5), buffer=10**7)
     assert advice.means.bandwidth > 1e6
     assert 0 < advice.means.latency < 1
     assert advice.means.prices == NOTHING
@@ -193,7 +194,7 @@ def test_parquet_is_planned_from_its_footers(tmp_path: Path) -> None:
     for shard in range(6):
         table = pa.table({"x": np.arange(1000) + shard, "label": [shard] * 1000})
         (tmp_path / "in" / f"part-{shard}.parquet").write_bytes(parquet_of(table))
-    advice = quote(tmp_path / "in", Asked(buffer=10**8, label=("label",))).advice
+    advice = plan(tmp_path / "in", buffer=10**8, label=("label",))
     assert (advice.shape.records, advice.shape.blocks) == (6000, 6)
     assert advice.shape.h_D == pytest.approx(1000)
     assert not advice.shape.reads_records
@@ -320,7 +321,7 @@ def test_what_was_mixed_in_place_has_no_prediction_and_says_so(tmp_path: Path) -
     source = _tars(tmp_path / "in", 12, 5)
     corgi2.shuffle(source, in_place=True, buffer=10**9, buffer_blocks=4)
     found = find_source(source)
-    said = predict(found, corgi2.index_source(found), By(("cls",)), None)
+    said = predict(found, index_source(found), By(("cls",)), None)
     assert said == "it was mixed in place, and the shards it was mixed from are gone"
 
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import Index, blocks_table, make_index, matches, merge
 from corgi2.dataset.index_file import cache_store, load_index, open_index, save_index
+from corgi2.dataset.index_tables import Index, blocks_table, make_index, matches, merge
 from corgi2.dataset.scan import index_source, survey_source
 from corgi2.dataset.schemas import schema_difference
 from corgi2.dataset.source import find_source

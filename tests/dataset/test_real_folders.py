@@ -26,7 +26,7 @@ from corgi2.offline.journal import Journal
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings
-from corgi2.quality.description import inspect
+from corgi2.quality import inspect
 from corgi2.stores.local import LocalStore
 from corgi2.stores.store import Entry, File, read_path
 from tests.offline.test_shuffle import content, write_source

@@ -32,7 +32,7 @@ from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings
 from corgi2.order.groups import cut_groups
 from corgi2.proof.comparison import verify
-from corgi2.quality.description import inspect
+from corgi2.quality import inspect
 from corgi2.records.arena import Arena
 from corgi2.records.shard import Piece
 from corgi2.stores.local import LocalStore

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import corgi2
 from corgi2.dataset.blocks import open_catalog
 from corgi2.dataset.index_file import save_index
+from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import ShardError, SourceError
 from corgi2.online.buffers import Filled
@@ -240,7 +241,7 @@ def test_local_and_s3_give_the_same_order(tmp_path: Path, s3: S3) -> None:
     local, remote = Loader(tmp_path / "out", buffer_blocks=2), None
     with pytest.raises(SourceError, match="corgi2 index s3://"):
         Loader(s3.url, storage_options=s3.options, buffer_blocks=2)
-    save_index(store, corgi2.index_source(find_source(s3.url, s3.options)))
+    save_index(store, index_source(find_source(s3.url, s3.options)))
     remote = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, picks="random")
     local = Loader(tmp_path / "out", buffer_blocks=2, picks="random")
     assert [sample["txt"] for sample in remote] == [sample["txt"] for sample in local]

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from corgi2.cli.root import cli
-from corgi2.dataset.index import with_column
 from corgi2.dataset.index_file import load_index, save_index
+from corgi2.dataset.index_tables import with_column
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.sealing import seal
 from corgi2.dataset.source import find_source

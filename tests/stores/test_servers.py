@@ -21,7 +21,7 @@ from corgi2.errors import ChangedError, Corgi2Error, SourceError
 from corgi2.offline.job import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.settings import Settings
-from corgi2.quality.description import inspect
+from corgi2.quality import inspect
 from corgi2.stores.opening import open_store
 from corgi2.stores.remote import RemoteStore
 from corgi2.stores.store import Entry, Store, read_object
@@ -69,7 +69,7 @@ def test_every_command_does_the_same_there_as_here(suffix: str, weed: S3, tmp_pa
     assert corgi2.verify(there, mixed, **both).same
     assert corgi2.verify(tmp_path / "in", mixed, target_options=weed.options).same
     assert corgi2.verify(mixed, storage_options=weed.options).same
-    assert corgi2.inspect(mixed, weed.options).records == 150
+    assert corgi2.inspect(mixed, src_options=weed.options).records == 150
     here, away = (
         [str(sample) for sample in corgi2.Loader(place, buffer="10MB", storage_options=extra)]
         for place, extra in ((tmp_path / "out", None), (mixed, weed.options))
@@ -255,7 +255,7 @@ def _do(command: str, there: str, folder: Path, options: Any) -> object:
     if command == "loader":
         return list(corgi2.Loader(there, batch_size=5, buffer="1MB", storage_options=options))
     if command == "inspect":
-        return inspect(there, options)
+        return inspect(there, src_options=options)
     return index_source(find_source(there, options))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from corgi2.advice.methods import Method, Offline
+from corgi2.advice.methods import Method
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.pages import Labels, Section, Series, Table, Text, line_chart, page, scatter
 from corgi2.sizes import format_number, format_size, plural
@@ -16,7 +16,7 @@ _LEAST = 1e-2
 """A logarithmic axis has no zero."""
 
 
-def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
+def plan_page(advice: Advice) -> str:
     """H against the online buffer, and cost against quality."""
     shape, means = advice.shape, advice.means
     prices = f"{means.prices.what} {means.prices.date}".strip()
@@ -30,13 +30,13 @@ def plan_page(advice: Advice, one: Offline | None, two: Offline | None) -> str:
     return page(
         f"A plan for {shape.url}",
         lines,
-        [_quality_by_buffer(advice, one, two), _cost_and_quality(advice)],
+        [_quality_by_buffer(advice), _cost_and_quality(advice)],
         f"{advice.recommended.name}: {advice.why}.",
         "\n".join([*([advice.recommended.command] if advice.recommended.command else []), *advice.then]),
     )
 
 
-def _quality_by_buffer(advice: Advice, one: Offline | None, two: Offline | None) -> Section:
+def _quality_by_buffer(advice: Advice) -> Section:
     sizes = [
         max(1, int(advice.means.online_buffer * 2 ** (_OCTAVES * (2 * step / (_STEPS - 1) - 1))))
         for step in range(_STEPS)
@@ -44,7 +44,7 @@ def _quality_by_buffer(advice: Advice, one: Offline | None, two: Offline | None)
     lines: dict[str, list[tuple[float, float]]] = {}
     rows = []
     for size in sizes:
-        found = advise(advice.shape, replace(advice.means, online_buffer=size), one, two)
+        found = advise(advice.shape, replace(advice.means, online_buffer=size), advice.one, advice.two)
         values = {method.name: method for method in found.methods if _is_drawn(method)}
         for name, method in values.items():
             lines.setdefault(name, []).append((size, max(_LEAST, method.H)))

@@ -1,7 +1,7 @@
 """Which way of shuffling to take, and why."""
 
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from corgi2.advice.methods import Means, Method, Offline, Shape, Table, guess_offline
@@ -17,7 +17,7 @@ _CLOSE, _TENTH = 1.2, 1.1
 """What counts as equally fast, and as equally cheap."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Advice:
     """All methods, and the one to take."""
 
@@ -27,8 +27,14 @@ class Advice:
     recommended: Method
     why: str
     notes: tuple[str, ...]
-    groups: int
-    """Of one offline pass."""
+    one: Offline = field(repr=False)
+    two: Offline = field(repr=False)
+    """What one offline pass and two passes write."""
+
+    @property
+    def groups(self) -> int:
+        """Of one offline pass."""
+        return self.one.groups
 
     def as_json(self) -> dict[str, Any]:
         shape = asdict(self.shape)
@@ -43,6 +49,15 @@ class Advice:
             "groups": self.groups,
             "notes": list(self.notes),
         }
+
+    def as_page(self) -> str:
+        """A page of HTML with pictures, which loads nothing."""
+        from corgi2.advice.picture import plan_page
+
+        return plan_page(self)
+
+    def __repr__(self) -> str:
+        return f"<Advice for {self.shape.url}: {self.recommended.name}: {self.why}>"
 
     @property
     def h_text(self) -> str:
@@ -128,13 +143,13 @@ def advise(shape: Shape, means: Means, one: Offline | None = None, two: Offline 
     recommended, why = _recommend(shape, methods)
     notes = (*shape.notes, *table.left_out)
     if shape.h_D is None:
-        how = "--h-d says what it is" if shape.url == "SRC" else "--label measures it"
+        how = "h_d= says what it is" if shape.url == "SRC" else "label= measures it"
         notes = (f"h_D is not known, and the worst is assumed: every block of one kind; {how}", *notes)
     if shape.h_D_high is not None and shape.h_D_high > VISIBLE >= (shape.h_D or 0):
-        notes = (*notes, "so few blocks do not tell whether they are mixed: give a larger --sample")
+        notes = (*notes, "so few blocks do not tell whether they are mixed: give a larger sample")
     if means.prices == NOTHING:
-        notes = (*notes, "requests to this machine cost nothing; --prices aws shows what a bucket would take")
-    return Advice(shape, means, methods, recommended, why, notes, one.groups)
+        notes = (*notes, "requests to this machine cost nothing; prices='aws' shows what a bucket would take")
+    return Advice(shape, means, methods, recommended, why, notes, one, two)
 
 
 def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:

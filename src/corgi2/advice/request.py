@@ -1,18 +1,20 @@
 """``corgi2 plan``: from what a person asks to an advice, with or without a data set at hand."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from corgi2.advice.methods import Means, Offline, Shape
-from corgi2.advice.picture import plan_page
+from corgi2.advice.methods import Means, Shape
 from corgi2.advice.prices import NOTHING, Prices, load_prices
 from corgi2.advice.probe import probe
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.advice.shape import scout
+from corgi2.arguments import suggesting
 from corgi2.dataset import Source
 from corgi2.errors import SourceError
 from corgi2.host import usable_memory
 from corgi2.quality import By
+from corgi2.sizes import parse_size
 from corgi2.stores import Options, parse_url
 
 BANDWIDTH, LATENCY_MS = 500_000_000, 30.0
@@ -20,68 +22,92 @@ BANDWIDTH, LATENCY_MS = 500_000_000, 30.0
 _BY_SCHEME = {"s3": "aws", "gs": "gcs", "az": "azure"}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What may be said on the command line."""
+@suggesting
+def plan(
+    src: str | os.PathLike[str] | None = None,
+    *,
+    buffer: int | str | None = None,
+    online_buffer: int | str = "2GB",
+    epochs: int = 10,
+    nodes: int = 1,
+    label: str | Sequence[str] = (),
+    feature: str | Sequence[str] = (),
+    sample: int = 64,
+    h_d: float | None = None,
+    records: int | None = None,
+    bytes: int | str | None = None,  # noqa: A002 - as on the command line
+    shards: int | None = None,
+    prices: str | None = None,
+    bandwidth: int | str | None = None,
+    latency: float | None = None,
+    src_options: Options | None = None,
+) -> Advice:
+    """Say what every way of shuffling a data set would cost and buy, and which one to take. Touches nothing.
 
-    buffer: int | None = None
-    online_buffer: int = 2_000_000_000
-    epochs: int = 10
-    nodes: int = 1
-    label: tuple[str, ...] = ()
-    feature: tuple[str, ...] = ()
-    sample: int = 64
-    h_d: float | None = None
-    records: int | None = None
-    size: int | None = None
-    shards: int | None = None
-    prices: str | None = None
-    bandwidth: int | None = None
-    latency: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """An advice, and the passes it was made from."""
-
-    advice: Advice
-    one: Offline | None
-    two: Offline | None
-
-    def as_page(self) -> str:
-        return plan_page(self.advice, self.one, self.two)
-
-
-def quote(src: str | os.PathLike[str] | None, asked: Asked, options: Options | None = None) -> Quote:
-    """Compare all methods for a data set, or for numbers that describe one."""
-    buffer = asked.buffer if asked.buffer is not None else usable_memory() // 2
-    numbers = {"--records": asked.records, "--bytes": asked.size, "--shards": asked.shards}
-    by = By(asked.label, asked.feature, asked.sample)
-    if by and asked.h_d is not None:
-        raise ValueError("--h-d says what --label and --feature would measure; give one of them")
+    Args:
+        src: The data set. Without one, ``records``, ``bytes`` and ``shards`` describe it.
+        buffer: Memory for the offline pass, per node. By default half of what this process may use.
+        online_buffer: Memory for the loader, per node.
+        epochs: How many will be trained.
+        nodes: Machines that shuffle, and that train.
+        label: Measure h_D, how badly blocks are mixed, by this tar part, column or JSON key, or by several.
+        feature: The same by numbers, or vectors of them.
+        sample: How many blocks to measure.
+        h_d: h_D, if it is known. Without it, and without a label, the worst is assumed: every block of one kind.
+        records: Without ``src``: how many there are.
+        bytes: Without ``src``: the size of all shards.
+        shards: Without ``src``: how many there are.
+        prices: ``aws``, ``gcs``, ``azure``, or a JSON file of your own. By default those of the data set's store.
+        bandwidth: Bytes per second, per node. By default measured on ``src``; without it 500 MB.
+        latency: Milliseconds. By default measured on ``src``; without it 30.
+        src_options: Options for the store (docs/stores.md).
+    """
+    labels, features = (tuple([given] if isinstance(given, str) else given) for given in (label, feature))
+    by, numbers = By(labels, features, sample), {"records": records, "bytes": bytes, "shards": shards}
+    if by and h_d is not None:
+        raise ValueError("h_d= says what label= and feature= would measure; give one of them")
+    means = _Asked(
+        usable_memory() // 2 if buffer is None else parse_size(buffer),
+        parse_size(online_buffer),
+        epochs,
+        nodes,
+        prices,
+        None if bandwidth is None else parse_size(bandwidth),
+        latency,
+    )
     if src is None:
-        missing = [name for name, value in numbers.items() if value is None]
+        missing = [f"{name}=" for name, value in numbers.items() if value is None]
         if missing:
-            raise ValueError(f"without SRC, give {', '.join(missing)}, too")
+            raise ValueError(f"without a data set, give {', '.join(missing)}, too")
         if by:
-            raise ValueError("--label and --feature measure SRC; without one, give --h-d")
-        records, size, shards = asked.records or 0, asked.size or 0, asked.shards or 0
-        shape = Shape(records, size, shards, shards, size, asked.h_d)
-        return Quote(advise(shape, _means(asked, buffer, None)), None, None)
-    given = [name for name, value in numbers.items() if value is not None]
+            raise ValueError("label= and feature= measure a data set; without one, give h_d=")
+        size = parse_size(bytes or 0)
+        return advise(Shape(records or 0, size, shards or 0, shards or 0, size, h_d), _means(means, None))
+    given = [f"{name}=" for name, value in numbers.items() if value is not None]
     if given:
-        raise ValueError(f"SRC says what {', '.join(given)} would; leave them out, or SRC")
-    found = scout(src, buffer, by, asked.h_d, options)
-    means = _means(asked, buffer, found.source)
-    return Quote(advise(found.shape, means, found.one, found.two), found.one, found.two)
+        raise ValueError(f"the data set says what {', '.join(given)} would; leave out one or the other")
+    found = scout(src, means.buffer, by, h_d, src_options)
+    return advise(found.shape, _means(means, found.source), found.one, found.two)
 
 
-def _means(asked: Asked, buffer: int, source: Source | None) -> Means:
+class _Asked(NamedTuple):
+    """What was said of machines and of the store."""
+
+    buffer: int
+    online_buffer: int
+    epochs: int
+    nodes: int
+    prices: str | None
+    bandwidth: int | None
+    latency: float | None
+
+
+def _means(asked: _Asked, source: Source | None) -> Means:
     bandwidth, latency = float(BANDWIDTH), LATENCY_MS / 1000
     if source is not None and (asked.bandwidth is None or asked.latency is None):
         bandwidth, latency = probe(source)
     return Means(
-        buffer=buffer,
+        buffer=asked.buffer,
         online_buffer=asked.online_buffer,
         epochs=asked.epochs,
         nodes=asked.nodes,
@@ -100,5 +126,7 @@ def _prices(name: str | None, source: Source | None) -> Prices:
         return NOTHING
     scheme = parse_url(source.url).scheme
     if scheme not in _BY_SCHEME:
-        raise SourceError(f"no prices are known for {scheme}://; give --prices aws, gcs, azure or a file of your own")
+        raise SourceError(
+            f"no prices are known for {scheme}://; give prices='aws', 'gcs', 'azure' or a file of your own"
+        )
     return load_prices(_BY_SCHEME[scheme])

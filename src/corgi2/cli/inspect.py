@@ -54,32 +54,30 @@ def inspect(
     where each holds one kind, and about 1 where they are shuffled. Of data that corgi2 has shuffled, it measures what
     that was made from, too, and shows what the theory predicts.
     """
-    from corgi2.quality import describe, look_at
+    from corgi2.quality import inspect
 
     if (online_buffer or html) and not label:
         raise click.UsageError("--online-buffer and --html show classes: give --label")
     if after and not (label or feature):
         raise click.UsageError("--after needs --label or --feature to measure by")
     check_page(html)
-    options = dict(src_options)
-    source, survey, indexed = look_at(src, options, buffer)
-    description = describe(source, survey, indexed)
-    result, text = description.as_json(), description.as_text()
-    if (label or feature) and not description.damage:
-        from corgi2.quality import By, look_at_mixing
-
-        by = By(label, feature, sample)
-        mixing = look_at_mixing(source, survey.index, by, options, online_buffer, after)
-        result, text = result | mixing.as_json(), f"{text}\n{mixing.as_text()}"
-        page = mixing.as_page(src) if html else ""
-    elif label or feature:
-        if not as_json:
-            say("not measured, because shards are damaged")
-        page = ""
-    click.echo(json.dumps(result, indent=2) if as_json else text)
+    found = inspect(
+        src,
+        label=label,
+        feature=feature,
+        sample=sample,
+        online_buffer=online_buffer,
+        after=after,
+        buffer=buffer,
+        src_options=dict(src_options),
+    )
+    page = found.as_page() if html and found.mixing is not None else ""
+    if (label or feature) and found.damage and not as_json:
+        say("not measured, because shards are damaged")
+    click.echo(json.dumps(found.as_json(), indent=2) if as_json else found.as_text())
     if html and page:
         write_page(html, page)
-    if not description.damage:
+    if not found.damage:
         return 0
-    complain(replace(problem_of(DamageError(survey.damage)), text="\n".join(description.damage)))
+    complain(replace(problem_of(DamageError(found.damage)), text="\n".join(map(str, found.damage))))
     return NO

@@ -22,8 +22,8 @@ from corgi2.cli.words import check_page, write_page
 
 @cli.command("plan", epilog=SRC_HELP)
 @click.argument("src", required=False)
-@click.option("--buffer", type=size, help="Of the offline pass, a node.  [default: half of the memory there is]")
-@click.option("--online-buffer", type=size, default="2GB", show_default=True, help="Of the loader, a node.")
+@click.option("--buffer", type=size, help="Of the offline pass, per node.  [default: half of the memory there is]")
+@click.option("--online-buffer", type=size, default="2GB", show_default=True, help="Of the loader, per node.")
 @click.option("--epochs", type=number, default=10, show_default=True, help="That will be trained.")
 @click.option("--nodes", type=number, default=1, show_default=True, help="Machines that shuffle, and that train.")
 @label_option
@@ -31,10 +31,10 @@ from corgi2.cli.words import check_page, write_page
 @sample_option
 @click.option("--h-d", "h_d", type=float, help="h_D, if it is known, instead of --label.  [default: the worst, b]")
 @click.option("--records", type=number, help="Without SRC: how many.")
-@click.option("--bytes", "size", type=size, help="Without SRC: of all shards.")
+@click.option("--bytes", "bytes", type=size, help="Without SRC: of all shards.")
 @click.option("--shards", type=number, help="Without SRC: how many.")
 @click.option("--prices", help="aws, gcs, azure, or a JSON file of your own.  [default: those of SRC's store]")
-@click.option("--bandwidth", type=size, help="Bytes a second, of a node.  [default: measured on SRC; else 500MB]")
+@click.option("--bandwidth", type=size, help="Bytes per second, per node.  [default: measured on SRC; else 500MB]")
 @click.option("--latency", type=float, help="Milliseconds.  [default: measured on SRC; else 30]")
 @html_option
 @src_option
@@ -51,18 +51,17 @@ def plan(
     \b
     h and H: how badly blocks, and the buffers of all nodes at one time, are mixed; about 1 is a full shuffle.
     / full:  H over that of a full shuffle, which is also the ratio of Theorem 2's leading terms.
-    $:       requests, and a month of what is stored twice. hours: if reading and writing is all there is to do.
+    $:       requests, and a month of what is stored twice. time: if reading and writing is all there is to do.
 
     Without SRC it plans for a data set that is elsewhere, or not there yet:
 
     \b
       corgi2 plan --records 1.3e9 --bytes 27TB --shards 27000 --h-d 4e4 --buffer 64GB --online-buffer 4GB --nodes 8
     """
-    from corgi2.advice import Asked, quote
+    from corgi2.advice import plan
 
     check_page(html)
-    quoted = quote(src, Asked(**asked), dict(src_options))
-    advice = quoted.advice
+    advice = plan(src, **asked, src_options=dict(src_options))
     click.echo(json.dumps(advice.as_json(), indent=2) if as_json else advice.as_text())
     if html:
-        write_page(html, quoted.as_page())
+        write_page(html, advice.as_page())

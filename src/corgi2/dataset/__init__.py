@@ -3,12 +3,22 @@
 from corgi2.dataset.blocks import Catalog, lineage_of, open_catalog
 from corgi2.dataset.estimate import SAMPLE_BLOCKS, forecast, spread
 from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, INDEX_PATH, PLAN_NAME, run_folder, runs
-from corgi2.dataset.index import Index, make_index, merge, of_index, whole_shards, with_entries, with_replaced, without
 from corgi2.dataset.index_file import cache_store, decode_index, encode_index, load_index, open_index, save_index
+from corgi2.dataset.index_tables import (
+    Index,
+    make_index,
+    merge,
+    of_index,
+    whole_shards,
+    with_entries,
+    with_replaced,
+    without,
+)
+from corgi2.dataset.indexing import Indexed, index
 from corgi2.dataset.scan import Survey, index_source, sketch_source, survey_source
 from corgi2.dataset.schemas import schema_difference
 from corgi2.dataset.sealing import seal, unseal
-from corgi2.dataset.source import Source, find_source, generations, is_matched, look, same_files
+from corgi2.dataset.source import Source, find_source, generations, is_matched, left_alone, look, same_files
 
 __all__ = [
     "CORGI_FOLDER",
@@ -18,6 +28,7 @@ __all__ = [
     "SAMPLE_BLOCKS",
     "Catalog",
     "Index",
+    "Indexed",
     "Source",
     "Survey",
     "cache_store",
@@ -26,8 +37,10 @@ __all__ = [
     "find_source",
     "forecast",
     "generations",
+    "index",
     "index_source",
     "is_matched",
+    "left_alone",
     "lineage_of",
     "load_index",
     "look",

@@ -17,8 +17,8 @@ import numpy as np
 
 from corgi2.budget import reading_bytes
 from corgi2.dataset.estimate import forecast
-from corgi2.dataset.index import Index
 from corgi2.dataset.index_file import cache_store, load_index, open_index, save_index
+from corgi2.dataset.index_tables import Index
 from corgi2.dataset.scan import index_source, sketch_source
 from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from corgi2.dataset.index import Index, with_column
+from corgi2.dataset.index_tables import Index, with_column
 from corgi2.dataset.source import Source
 from corgi2.errors import ShardError
 from corgi2.host import release_unused

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from corgi2.dataset.folder import CORGI_FOLDER, INDEX_PATH
-from corgi2.dataset.index import BLOCK_FIELDS, SHARD_FIELDS, Index, select
+from corgi2.dataset.index_tables import BLOCK_FIELDS, SHARD_FIELDS, Index, select
 from corgi2.dataset.sealing import seal, unseal
 from corgi2.dataset.source import Source
 from corgi2.errors import SourceError

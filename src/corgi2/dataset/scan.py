@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from corgi2.budget import readers_of, reading_bytes
-from corgi2.dataset.index import BLOCK_FIELDS, Index, make_index, matches
+from corgi2.dataset.index_tables import BLOCK_FIELDS, Index, make_index, matches
 from corgi2.dataset.schemas import Scanned, refuse_other_schemas
 from corgi2.dataset.source import Source
 from corgi2.errors import DamageError, ShardError, TooLargeError

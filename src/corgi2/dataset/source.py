@@ -221,3 +221,11 @@ def _nothing(others: Sequence[str], typed: str) -> str:
         f"{typed}: no shard is there; {len(others)} other files, such as {others[0]}, end in none of "
         f"{' '.join(suffixes())}{hint}"
     )
+
+
+def left_alone(others: tuple[str, ...]) -> str:
+    """A line about files that are no shards."""
+    shown = ", ".join(others[:5]) + (", …" if len(others) > 5 else "")
+    if len(others) == 1:
+        return f"1 file is no shard and is left where it is: {shown}"
+    return f"{len(others)} files are no shards and are left where they are: {shown}"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from corgi2.advice import Asked, quote
+from corgi2.advice import plan
 from corgi2.dataset import find_source, index_source, save_index
 from corgi2.demo.digits import LAYOUT, Floats, load_digits, write_shards
 from corgi2.demo.race import EPOCHS, SEEDS, predicted, race, runners
@@ -78,9 +78,10 @@ def _advice(before: Path) -> str:
     index = index_source(source)
     save_index(source.store, index)
     buffer = LAYOUT.buffer * int(index.column("footprint").max())
-    asked = Asked(
-        buffer,
-        2 * buffer,  # one half is read while the other is given out
+    advice = plan(
+        before,
+        buffer=buffer,
+        online_buffer=2 * buffer,  # one half is read while the other is given out
         epochs=EPOCHS,
         label=("cls",),
         sample=_ALL,
@@ -88,7 +89,6 @@ def _advice(before: Path) -> str:
         bandwidth=500_000_000,
         latency=30.0,
     )
-    advice = quote(before, asked).advice
     return f"{advice.recommended.name}: {advice.why}."
 
 

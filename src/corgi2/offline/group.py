@@ -282,7 +282,7 @@ class Mixing:
 
 def _footprint(format: Format, piece: Piece, memory: int) -> int | None:
     """What a block takes in memory once it is read, measured with less; None where a record is larger than that."""
-    if format.has_footer:
+    if format.traits.is_tasted_whole:
         return sum(taste.group.footprint for taste in format.taste(piece))
     try:
         return sum(block.footprint for block in format.scan(piece.file, _ENDLESS, memory).blocks)

@@ -1,17 +1,15 @@
 """How well a data set is mixed: measured on a sample, predicted, and as a loader's buffer would see it."""
 
-from corgi2.quality.description import describe, inspect, left_alone, look_at
+from corgi2.quality.inspection import Inspection, inspect
 from corgi2.quality.measuring import Measurement, measure
 from corgi2.quality.mixing import look_at_mixing
 from corgi2.quality.prediction import By, raggedness
 
 __all__ = [
     "By",
+    "Inspection",
     "Measurement",
-    "describe",
     "inspect",
-    "left_alone",
-    "look_at",
     "look_at_mixing",
     "measure",
     "raggedness",

@@ -1,0 +1,154 @@
+"""``corgi2 inspect``: what a data set is made of, what is wrong with it, and how badly it is mixed."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from corgi2.arguments import suggesting
+from corgi2.dataset import Index, Survey, find_source, left_alone, load_index, open_index, survey_source
+from corgi2.errors import ShardError
+from corgi2.quality.mixing import Mixing, look_at_mixing
+from corgi2.quality.prediction import By
+from corgi2.sizes import format_size, parse_size, plural
+from corgi2.stores import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Smallest, median and largest."""
+
+    smallest: int
+    median: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Inspection:
+    """Damaged shards are in ``damage`` and counted in ``shards`` and ``bytes``, their records in nothing."""
+
+    url: str
+    format: str
+    shards: int
+    blocks: int
+    records: int
+    bytes: int
+    block_bytes: Extent
+    block_records: Extent
+    indexed: bool
+    damage: tuple[ShardError, ...]
+    others: tuple[str, ...]
+    mixing: Mixing | None = None
+    """How badly blocks are mixed, if that was asked for and no shard is damaged."""
+
+    def as_json(self) -> dict[str, Any]:
+        """As the command line prints it."""
+        fields = ("url", "format", "shards", "blocks", "records", "bytes", "indexed", "others")
+        extents = {name: asdict(getattr(self, name)) for name in ("block_bytes", "block_records")}
+        damage = {"damage": [str(error) for error in self.damage]}
+        mixing = self.mixing.as_json() if self.mixing is not None else {}
+        return {name: getattr(self, name) for name in fields} | extents | damage | mixing
+
+    def as_text(self) -> str:
+        """As the command line prints it."""
+        size, records = self.block_bytes, self.block_records
+        lines = [
+            f"{self.url}",
+            f"  format   {self.format}",
+            f"  shards   {self.shards:,}",
+            f"  blocks   {self.blocks:,}",
+            f"  records  {self.records:,}",
+            f"  bytes    {self.bytes:,} ({format_size(self.bytes)})",
+            "  block    smallest, median, largest: "
+            f"{format_size(size.smallest)}, {format_size(size.median)}, {format_size(size.largest)}; "
+            f"{records.smallest:,}, {records.median:,}, {records.largest:,} records",
+            f"  index    {'up to date' if self.indexed else 'none that is up to date; corgi2 index makes one'}",
+            f"  damage   {len(self.damage) or 'none'}" + (" of the shards, listed below" if self.damage else ""),
+        ]
+        if self.others:
+            lines.append(f"  others   {left_alone(self.others)}")
+        if self.mixing is not None:
+            lines.append(self.mixing.as_text())
+        return "\n".join(lines)
+
+    def as_page(self) -> str:
+        """A page of HTML with pictures of the blocks, which loads nothing."""
+        if self.mixing is None:
+            raise ValueError("a page shows classes: give label=")
+        return self.mixing.as_page(self.url)
+
+    def __repr__(self) -> str:
+        damaged = f", {plural(len(self.damage), 'damaged shard')}" if self.damage else ""
+        mixed = f", h_D = {self.mixing.measured.h_D:.4g}" if self.mixing is not None else ""
+        return (
+            f"<Inspection of {self.url}: {plural(self.records, 'record')} in {plural(self.shards, 'shard')} of "
+            f"{self.format}{mixed}{damaged}>"
+        )
+
+
+@suggesting
+def inspect(
+    src: str | os.PathLike[str],
+    *,
+    label: str | Sequence[str] = (),
+    feature: str | Sequence[str] = (),
+    sample: int = 64,
+    online_buffer: int | str | None = None,
+    after: str | os.PathLike[str] | None = None,
+    buffer: int | str | None = None,
+    src_options: Options | None = None,
+) -> Inspection:
+    """Say what a data set is made of: format, shards, blocks, records, bytes, and the damage found.
+
+    Reads all shards once, unless an index is up to date (of Parquet, the footers only). Writes nothing. With a label or
+    a feature it also measures how badly blocks are mixed: h_D is about the number of records in a block where each
+    block holds one kind, and about 1 where they are shuffled.
+
+    Args:
+        src: A folder, one shard, a glob or a brace range, in any store.
+        label: Measure mixing by this tar part, column or JSON key, or by several.
+        feature: The same by numbers, or vectors of them.
+        sample: How many blocks to measure.
+        online_buffer: Also say how even the classes of a loader's buffer of this size would be; takes one label.
+        after: A second data set, to be measured likewise: the first one after a shuffle, say.
+        buffer: Memory to read with, 1 GB by default; the largest record must fit.
+        src_options: Options for the store (docs/stores.md).
+    """
+    labels, features = (tuple([given] if isinstance(given, str) else given) for given in (label, feature))
+    if online_buffer is not None and not labels:
+        raise ValueError("online_buffer= tells of classes: give label=, too")
+    if after is not None and not (labels or features):
+        raise ValueError("after= is to be measured: give label= or feature=, too")
+    source = find_source(src, src_options, "inspect")
+    index = open_index(source)
+    memory = None if buffer is None else parse_size(buffer)
+    known = None if index is not None else load_index(source.store)
+    survey = Survey(index, ()) if index is not None else survey_source(source, known=known, buffer_bytes=memory)
+    mixing = None
+    if (labels or features) and not survey.damage:
+        by, size = By(labels, features, sample), None if online_buffer is None else parse_size(online_buffer)
+        second = None if after is None else os.fspath(after)
+        mixing = look_at_mixing(source, survey.index, by, src_options, size, second)
+    return Inspection(
+        url=source.url,
+        format=source.format.name,
+        shards=len(source.entries),
+        blocks=survey.index.blocks.num_rows,
+        records=survey.index.records,
+        bytes=sum(entry.size for entry in source.entries),
+        block_bytes=_extent(survey.index, "length"),
+        block_records=_extent(survey.index, "records"),
+        indexed=index is not None,
+        damage=survey.damage,
+        others=source.others,
+        mixing=mixing,
+    )
+
+
+def _extent(index: Index, column: str) -> Extent:
+    values = index.column(column)
+    if not len(values):
+        return Extent(0, 0, 0)
+    return Extent(int(values.min()), int(np.median(values)), int(values.max()))
