@@ -13,7 +13,7 @@ import corgi2
 
 ROOT = Path(corgi2.__file__).parent
 LAYERS = """
-    version errors sizes host theory pages
+    version errors arguments sizes host theory pages
     order progress
     records
     stores formats
