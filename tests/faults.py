@@ -27,7 +27,7 @@ from benchmarks.chaos.strikes import Strike, striking
 
 from corgi2.offline.report import Report
 from corgi2.offline.run import shuffle
-from tests.offline.test_shuffle import DyingError, content, write_source
+from tests.sources import DyingError, content, write_source
 
 _CHILD_SECONDS = 60
 _CALLS_BETWEEN = 60

@@ -24,25 +24,12 @@ from corgi2.dataset.source import find_source
 from corgi2.errors import SourceError
 from corgi2.quality.prediction import By, Prediction, predict
 from corgi2.theory import Blocks
-from tests.shards import parquet_of, tar_of
+from tests.shards import parquet_of
+from tests.sources import write_tars
 
 TB27 = Shape(1_300_000_000, 27 * 10**12, 27_000, 27_000, 27 * 10**12, 4e4)
+
 CLUSTER = Means(64 * 10**9, 4 * 10**9, 90, 8, load_prices("aws"), 500e6, 0.03)
-
-
-def _tars(folder: Path, shards: int, records: int, classes: int = 10) -> Path:
-    folder.mkdir(parents=True)
-    for shard in range(shards):
-        samples = [
-            member
-            for number in range(records)
-            for member in (
-                (f"{shard:04d}-{number:04d}.cls", b"%d" % (shard % classes)),
-                (f"{shard:04d}-{number:04d}.bin", bytes(700)),
-            )
-        ]
-        (folder / f"train-{shard:04d}.tar").write_bytes(tar_of(samples))
-    return folder
 
 
 def _named(advice: Advice, name: str) -> Any:
@@ -50,7 +37,7 @@ def _named(advice: Advice, name: str) -> Any:
 
 
 def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path) -> None:
-    source, epochs = _tars(tmp_path / "in", 24, 20), 3
+    source, epochs = write_tars(tmp_path / "in", 24, 20), 3
     subprocess.run([sys.executable, "-m", "corgi2", "index", str(source)], check=True, capture_output=True)
     advice = plan(
         source, buffer=200_000, online_buffer=200_000, epochs=epochs, label=("cls",), bandwidth=10**9, latency=1
@@ -89,7 +76,7 @@ def test_predicted_requests_are_those_that_the_store_counts(tmp_path: Path) -> N
 
 
 def test_two_passes_take_about_as_many_requests_as_planned(tmp_path: Path) -> None:
-    source = _tars(tmp_path / "in", 24, 20)
+    source = write_tars(tmp_path / "in", 24, 20)
     planned = _named(plan(source, buffer=200_000), "Corgi², 2 passes, even picks")
     with counted() as count:
         corgi2.shuffle(source, tmp_path / "out", buffer=200_000, passes=2)
@@ -168,7 +155,7 @@ def test_unknown_mixing_is_taken_for_the_worst_and_said() -> None:
 
 
 def test_a_source_without_an_index_is_not_scanned(tmp_path: Path) -> None:
-    source = _tars(tmp_path / "in", 40, 30)
+    source = write_tars(tmp_path / "in", 40, 30)
     with counted() as count:
         advice = plan(source, buffer=10**6, online_buffer=10**6, latency=1, bandwidth=10**9)
         assert count.requests <= 20
@@ -180,7 +167,7 @@ def test_a_source_without_an_index_is_not_scanned(tmp_path: Path) -> None:
 
 
 def test_a_store_at_hand_is_measured(tmp_path: Path) -> None:
-    advice = plan(_tars(tmp_path / "in", 5, 5), buffer=10**7)
+    advice = plan(write_tars(tmp_path / "in", 5, 5), buffer=10**7)
     assert advice.means.bandwidth > 1e6
     assert 0 < advice.means.latency < 1
     assert advice.means.prices == NOTHING
@@ -306,7 +293,7 @@ def test_prices_are_a_file_with_dates(tmp_path: Path) -> None:
 
 
 def test_shuffled_data_shows_what_was_predicted(tmp_path: Path) -> None:
-    source = _tars(tmp_path / "in", 40, 25)
+    source = write_tars(tmp_path / "in", 40, 25)
     corgi2.shuffle(source, tmp_path / "out", buffer=10**9, buffer_blocks=10)
     result = json.loads(_corgi2("inspect", str(tmp_path / "out"), "--label", "cls", "--json").stdout)
     data = Blocks(40, 25, 25)
@@ -318,7 +305,7 @@ def test_shuffled_data_shows_what_was_predicted(tmp_path: Path) -> None:
 
 
 def test_what_was_mixed_in_place_has_no_prediction_and_says_so(tmp_path: Path) -> None:
-    source = _tars(tmp_path / "in", 12, 5)
+    source = write_tars(tmp_path / "in", 12, 5)
     corgi2.shuffle(source, in_place=True, buffer=10**9, buffer_blocks=4)
     found = find_source(source)
     said = predict(found, index_source(found), By(("cls",)), None)
@@ -327,7 +314,7 @@ def test_what_was_mixed_in_place_has_no_prediction_and_says_so(tmp_path: Path) -
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_the_evenness_of_a_buffer_is_what_the_loader_gives(mixed: bool, tmp_path: Path) -> None:
-    source = _tars(tmp_path / "in", 60, 20, classes=60)
+    source = write_tars(tmp_path / "in", 60, 20, classes=60)
     spreads = []
     for seed in range(12):
         folder = source
@@ -350,7 +337,7 @@ def test_the_evenness_of_a_buffer_is_what_the_loader_gives(mixed: bool, tmp_path
 
 
 def test_a_page_never_replaces_a_shard(tmp_path: Path) -> None:
-    source = _tars(tmp_path / "in", 3, 5)
+    source = write_tars(tmp_path / "in", 3, 5)
     before = {path.name: path.read_bytes() for path in source.iterdir()}
     for page in (source / "train-0000.tar", source):
         done = _corgi2("inspect", str(source), "--label", "cls", "--html", str(page), code=2)
@@ -362,7 +349,7 @@ def test_a_page_never_replaces_a_shard(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("typed", ["in/*.tar", "in/train-{0000..0011}.tar", "in", "in/"])
 def test_the_recommended_command_runs(typed: str, tmp_path: Path) -> None:
-    _tars(tmp_path / "in", 12, 20)
+    write_tars(tmp_path / "in", 12, 20)
     asked = ["--label", "cls", "--buffer", "200KB", "--online-buffer", "150KB", "--latency", "30"]
     result = json.loads(_corgi2("plan", f"{tmp_path}/{typed}", *asked, "--json").stdout)
     words = shlex.split(result["command"])
@@ -376,7 +363,7 @@ def test_the_recommended_command_runs(typed: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("buffer", ["100KB", "200KB"])
 def test_two_passes_are_predicted_as_they_are_made(buffer: str, tmp_path: Path) -> None:
     """What lies between the passes has blocks of its own size."""
-    source = _tars(tmp_path / "in", 40, 30)
+    source = write_tars(tmp_path / "in", 40, 30)
     found = []
     for seed in range(8):
         corgi2.shuffle(source, tmp_path / f"out-{seed}", buffer=buffer, passes=2, seed=seed)

@@ -18,7 +18,7 @@ from corgi2.errors import SourceError, StoreError
 from corgi2.offline.run import shuffle
 from corgi2.proof.comparison import verify
 from corgi2.stores.local import LocalStore
-from tests.offline.test_shuffle import write_source
+from tests.sources import write_source
 
 CORGI2 = [sys.executable, "-m", "corgi2"]
 KEYS = {"error", "kind", "shard", "hint"}

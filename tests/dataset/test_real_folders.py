@@ -29,8 +29,8 @@ from corgi2.offline.settings import Settings
 from corgi2.quality import inspect
 from corgi2.stores.local import LocalStore
 from corgi2.stores.store import Entry, File, read_path
-from tests.offline.test_shuffle import content, write_source
 from tests.shards import parquet_of, tar_of
+from tests.sources import content, write_source
 
 FIRST = "data-0001.jsonl"
 

@@ -1,7 +1,6 @@
 """Parquet: every Arrow type, schema, metadata, codec and row-group size survive; damage is named."""
 
 import datetime
-import decimal
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,55 +25,8 @@ from corgi2.records.arena import Arena
 from corgi2.records.group import Group, gather
 from corgi2.records.hashing import Digest
 from corgi2.records.shard import Piece
+from tests.columns import VALUES, column_of
 from tests.shards import ARROW, PARQUET, MemoryShard, parquet_of, read_shards, records_of, rewritten, samples_of
-
-_DAY = datetime.date(2020, 2, 29)
-_TIME = datetime.datetime(2021, 3, 4, 5, 6, 7, 891011)
-VALUES: dict[pa.DataType, list[Any]] = {
-    pa.bool_(): [True, False, None],
-    pa.int8(): [-128, 127, None],
-    pa.int16(): [-(2**15), 7],
-    pa.int32(): [1, None],
-    pa.int64(): [-(2**63), 2**63 - 1],
-    pa.uint8(): [0, 255],
-    pa.uint16(): [65535, None],
-    pa.uint32(): [2**32 - 1, 1],
-    pa.uint64(): [2**64 - 1, None],
-    pa.float16(): [np.float16(1.5), None],
-    pa.float32(): [1.5, None],
-    pa.float64(): [float("inf"), -0.0, None],
-    pa.decimal128(20, 3): [decimal.Decimal("-1.250"), None],
-    pa.decimal128(5, 1): [decimal.Decimal("1.5"), None],
-    pa.decimal256(50, 3): [decimal.Decimal("12345678901234567890123.250"), None],
-    pa.date32(): [_DAY, None],
-    pa.date64(): [_DAY, None],
-    pa.time32("ms"): [datetime.time(1, 2, 3, 4000), None],
-    pa.time64("us"): [datetime.time(1, 2, 3, 4), None],
-    pa.timestamp("us"): [_TIME, None],
-    pa.timestamp("ns"): [_TIME, None],
-    pa.timestamp("ms", "Europe/Berlin"): [_TIME.replace(microsecond=0, tzinfo=datetime.UTC), None],
-    pa.duration("us"): [datetime.timedelta(seconds=1), None],
-    pa.string(): ["", "ä" * 50, None],
-    pa.large_string(): ["x", None],
-    pa.binary(): [b"", b"\x00\xff", None],
-    pa.large_binary(): [b"y", None],
-    pa.binary(3): [b"abc", None],
-    pa.list_(pa.int32()): [[1, None, 2], [], None],
-    pa.large_list(pa.string()): [["a", "b"], [], None],
-    pa.list_(pa.float32(), 2): [[1.0, 2.0], [3.0, None], *([None] if ARROW >= 26 else [])],
-    pa.struct([("x", pa.int64()), ("y", pa.string())]): [{"x": 1, "y": None}, None],
-    pa.list_(pa.struct([("z", pa.list_(pa.string()))])): [[{"z": ["q"]}, {"z": None}], []],
-    pa.map_(pa.string(), pa.int32()): [[("k", 1)], [], None],
-    pa.dictionary(pa.int32(), pa.string()): ["cat", "dog", None],
-    pa.dictionary(pa.int8(), pa.string()): ["cat", "dog", None],
-    pa.null(): [None],
-}
-
-
-def _column(type_: pa.DataType, rows: int, seed: int) -> pa.Array:
-    choices = VALUES[type_]
-    picks = np.random.default_rng(seed).integers(0, len(choices), rows)
-    return pa.array([choices[pick] for pick in picks], type_)
 
 
 @settings(max_examples=60)
@@ -91,7 +43,7 @@ def test_every_arrow_type_survives_mixing(
     fields = [pa.field(f"c{n}", type_) for n, type_ in enumerate(types)]
     schema = pa.schema(fields, metadata={"huggingface": '{"info": 1}', "mine": "ü"})
     tables = [
-        pa.table([_column(type_, rows, seed + shard) for type_ in types], schema=schema) for shard in range(shards)
+        pa.table([column_of(type_, rows, seed + shard) for type_ in types], schema=schema) for shard in range(shards)
     ]
     sources = [parquet_of(table, row_group_size=group) for table in tables]
     mixed = read_shards(PARQUET, sources)
@@ -162,7 +114,7 @@ def _dictionaries(data: bytes) -> dict[str, bool]:
 )
 def test_the_parquet_schema_is_kept_whatever_wrote_it(options: dict[str, Any]) -> None:
     types = [pa.timestamp("ns"), pa.list_(pa.int32()), pa.uint32(), pa.decimal128(5, 1), pa.string()]
-    table = pa.table([_column(type_, 20, 1) for type_ in types], [f"c{n}" for n in range(len(types))])
+    table = pa.table([column_of(type_, 20, 1) for type_ in types], [f"c{n}" for n in range(len(types))])
     source = parquet_of(table, **options)
     written = rewritten(PARQUET, read_shards(PARQUET, [source]), range(20), source)
     before, after = (pq.ParquetFile(pa.BufferReader(data)) for data in (source, written))
@@ -204,12 +156,14 @@ def test_shards_with_different_dictionaries_mix() -> None:
 
 
 DICTIONARY = pa.dictionary(pa.int8(), pa.string())
+
 HOLDERS: dict[str, Callable[[str | None], Any]] = {
     "plain": lambda word: word,
     "struct": lambda word: {"x": word},
     "list": lambda word: [word, "common"],
     "deep": lambda word: [{"x": [word], "n": 1}],
 }
+
 HELD: dict[str, pa.DataType] = {
     "plain": DICTIONARY,
     "struct": pa.struct([("x", DICTIONARY)]),
@@ -457,6 +411,7 @@ def test_schemas_that_differ_only_far_behind_differ() -> None:
 NAMES = st.sampled_from(
     ["a", "b", "a.b", "", " a", "a: int8", "a: int8, b", 'a"', '"a"', "a\nb: int8", "a\u2028b", "ü"]
 )
+
 KINDS = st.recursive(
     st.sampled_from([pa.int8(), pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.binary(3)]),
     lambda inner: st.one_of(
@@ -467,6 +422,7 @@ KINDS = st.recursive(
     ),
     max_leaves=4,
 )
+
 SCHEMAS = st.lists(st.builds(pa.field, NAMES, KINDS, st.booleans()), min_size=1, max_size=3).map(pa.schema)
 
 

@@ -31,7 +31,7 @@ from corgi2.proof.comparison import verify
 from corgi2.stores.local import LocalStore
 from corgi2.stores.store import Entry
 from tests.faults import Case, Meeting, records, surviving
-from tests.offline.test_shuffle import DyingError, content, write_source
+from tests.sources import DyingError, content, write_source
 
 CORGI2 = [sys.executable, "-m", "corgi2"]
 WAYS = [

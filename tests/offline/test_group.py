@@ -21,7 +21,7 @@ from corgi2.records.hashing import Digest, digest
 from corgi2.records.shard import Buffer
 from corgi2.stores.local import LocalStore
 from corgi2.stores.store import Entry
-from tests.offline.test_shuffle import write_source
+from tests.sources import write_source
 
 
 def test_when_a_map_raises_no_task_is_at_work_any_more() -> None:

@@ -21,8 +21,8 @@ from corgi2.proof.comparison import verify
 from corgi2.stores.local import LocalStore
 from corgi2.stores.store import Entry
 from tests.conftest import S3
-from tests.offline.test_shuffle import SUFFIXES, content, write_source
 from tests.shards import compressed
+from tests.sources import SUFFIXES, content, write_source
 
 
 def _source(root: Path, suffix: str = ".jsonl", shards: int = 8) -> tuple[Path, Path]:

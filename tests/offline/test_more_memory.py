@@ -2,7 +2,6 @@
 with it: to what the plan gives, whoever has made which group with how much memory."""
 
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -11,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from corgi2 import budget
@@ -22,18 +19,9 @@ from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
-from tests.offline.test_passes import underestimated
-from tests.offline.test_shuffle import SUFFIXES, content, write_source
-from tests.shards import compressed, parquet_of
+from tests.sources import SUFFIXES, content, enough_for, underestimated, write_source, write_uneven
 
 CORGI2 = [sys.executable, "-m", "corgi2"]
-
-
-def enough_for(error: object) -> int:
-    """The buffer that an error names."""
-    match = re.search(r"--buffer (\d+)MB would do", str(error))
-    assert match, error
-    return int(match[1]) * 1_000_000
 
 
 def _begun(root: Path, suffix: str, patch: pytest.MonkeyPatch, **choices: Any) -> tuple[tuple[Path, ...], int]:
@@ -86,19 +74,6 @@ def test_a_block_that_does_not_fit_names_the_buffer_that_does_and_the_plan_goes_
 
 def _shards(folder: Path) -> dict[str, bytes]:
     return {path: data for path, data in content(folder).items() if not path.startswith(".corgi2")}
-
-
-def write_uneven(folder: Path, suffix: str) -> None:
-    """As real data is: shards that hardly compress, and one that expands to a hundred times its size."""
-    folder.mkdir(parents=True)
-    random = np.random.default_rng(0)
-    for shard in range(6):
-        texts = ["x" * 1000] * 20_000 if shard == 3 else [random.bytes(500).hex() for _ in range(1000)]
-        if suffix == ".parquet":
-            data = parquet_of(pa.table({"t": texts}), compression="zstd")
-        else:
-            data = compressed("".join(f'{{"t": "{text}"}}\n' for text in texts).encode(), suffix)
-        (folder / f"data-{shard}{suffix}").write_bytes(data)
 
 
 def _corgi2(*words: object) -> "subprocess.CompletedProcess[str]":

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corgi2.dataset.estimate import forecast
 from corgi2.dataset.index_file import open_index
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import ShardError, SourceError
-from corgi2.offline import outline
 from corgi2.offline.journal import Journal, Marker
 from corgi2.offline.passes import Stage, next_stage
 from corgi2.offline.planning import plan_shuffle
@@ -32,8 +29,8 @@ from corgi2.offline.settings import Settings
 from corgi2.proof.comparison import verify
 from corgi2.records.arena import Arena
 from corgi2.stores.opening import open_store
-from tests.offline.test_shuffle import SUFFIXES, content, write_source
 from tests.shards import opened
+from tests.sources import SUFFIXES, content, underestimated, write_source
 
 _ORIGIN = re.compile(r"(\d+) (\d+) x*")
 
@@ -155,21 +152,6 @@ def test_with_replacement_draws_records_of_the_source_and_as_many(suffix: str, p
             with tarfile.open(path) as archive:
                 names = archive.getnames()
             assert all(one != other for one, other in itertools.pairwise(names))
-
-
-def underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every block takes four times what is planned for it."""
-    real = forecast
-
-    def too_small(*arguments: Any) -> Any:
-        guess = real(*arguments)
-        blocks = guess.index.blocks
-        place = blocks.schema.get_field_index("footprint")
-        quarter = pa.array(guess.index.column("footprint") // 4)
-        blocks = blocks.set_column(place, blocks.schema.field(place), quarter)
-        return replace(guess, index=replace(guess.index, blocks=blocks))
-
-    monkeypatch.setattr(outline, "forecast", too_small)
 
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["copying", "in place"])

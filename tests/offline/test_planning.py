@@ -26,8 +26,8 @@ from corgi2.proof.comparison import verify
 from corgi2.records.arena import Arena
 from corgi2.stores.local import LocalStore
 from tests.conftest import S3
-from tests.offline.test_shuffle import SUFFIXES, content, write_source
 from tests.shards import compressed
+from tests.sources import SUFFIXES, content, write_source
 
 
 def _plan(root: Path, **choices: Any) -> Job:

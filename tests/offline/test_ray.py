@@ -15,8 +15,7 @@ import pytest
 
 import corgi2
 from corgi2.errors import ShardError, SourceError, TooLargeError
-from tests.advice.test_plan import _tars
-from tests.offline.test_more_memory import enough_for, write_uneven
+from tests.sources import enough_for, write_tars, write_uneven
 
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # listen on 127.0.0.1 only
 ray = pytest.importorskip("ray")
@@ -48,7 +47,7 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Sixty tars of one class each."""
-    return _tars(tmp_path / "in", 60, 10)
+    return write_tars(tmp_path / "in", 60, 10)
 
 
 def _shards(folder: Path) -> dict[str, bytes]:
@@ -77,7 +76,7 @@ def test_a_cluster_writes_the_bytes_that_one_process_writes(passes: int, source:
 
 @pytest.mark.usefixtures("cluster")
 def test_in_place_on_a_cluster_loses_nothing(source: Path, tmp_path: Path) -> None:
-    copy = _tars(tmp_path / "copy", 60, 10)
+    copy = write_tars(tmp_path / "copy", 60, 10)
     for folder, engine in ((source, "local"), (copy, "ray")):
         corgi2.shuffle(folder, in_place=True, buffer=MEMORY, buffer_blocks=6, engine=engine)
     assert _shards(source) == _shards(copy)
@@ -109,7 +108,7 @@ def _when(reached: Callable[[], bool], act: Callable[[], object]) -> threading.T
 def test_a_node_that_dies_costs_its_groups_and_nothing_else(
     in_place: bool, cluster: Any, source: Path, tmp_path: Path
 ) -> None:
-    alone = _tars(tmp_path / "alone", 60, 10)
+    alone = write_tars(tmp_path / "alone", 60, 10)
     where = None if in_place else tmp_path / "there"
     target = source if in_place else tmp_path / "there"
     doomed = cluster.add_node(**NODE)

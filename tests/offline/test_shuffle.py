@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import os
 import re
 import signal
@@ -23,7 +22,6 @@ from hypothesis import strategies as st
 
 from corgi2.dataset.estimate import forecast
 from corgi2.dataset.index_file import open_index
-from corgi2.dataset.sealing import unseal
 from corgi2.dataset.source import find_source
 from corgi2.errors import SourceError, StoreError
 from corgi2.offline import outline
@@ -37,42 +35,8 @@ from corgi2.records.arena import Arena
 from corgi2.records.shard import Piece
 from corgi2.stores.local import LocalStore
 from tests.conftest import S3
-from tests.shards import compressed, parquet_of, records_of, tar_of
-
-SUFFIXES = [".tar", ".tar.gz", ".parquet", ".jsonl", ".jsonl.zst"]
-
-
-def write_source(folder: Path, suffix: str, counts: list[int]) -> None:
-    """Shards with so many records each; a record names its shard, keys restart in every shard."""
-    folder.mkdir(parents=True)
-    for shard, count in enumerate(counts):
-        texts = [f"{shard} {n} {'x' * (n * 37 % 200)}" for n in range(count)]
-        if ".tar" in suffix:
-            data = compressed(tar_of([(f"{n:04d}.txt", text.encode()) for n, text in enumerate(texts)]), suffix)
-        elif suffix == ".parquet":
-            data = parquet_of(pa.table({"t": texts, "shard": [shard] * count}), row_group_size=10)
-        else:
-            data = compressed("\n".join(json.dumps({"t": text}) for text in texts).encode(), suffix)
-        (folder / f"data-{shard:04d}{suffix}").write_bytes(data)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    """All shards of a folder, and what corgi2 keeps beside them but for the index, which has times in it."""
-    paths = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("index", "lock") and path.suffix != ".corgi2-tmp"
-    ]
-    return {str(path.relative_to(folder)): _without_key(path) for path in paths}
-
-
-def _without_key(path: Path) -> bytes:
-    """What a shuffle keeps depends on the key of its hashes, which no two have in common; nothing else may."""
-    data = path.read_bytes()
-    if not data.startswith(b"corgi2 ") or path.name.startswith("source-"):
-        return data
-    body = bytes(unseal(data, str(path), "")).decode()
-    return re.sub(r'"(low|high|loose_low|loose_high|key|plan)": ("\w*"|\d+)', "", body).encode()
+from tests.shards import records_of
+from tests.sources import SUFFIXES, DyingError, content, write_source
 
 
 def footprint(folder: Path) -> int:
@@ -225,10 +189,6 @@ def test_shards_published_again_with_the_same_bytes_are_complete_and_others_are_
     assert f"{late.name}: has changed since the shuffle was finished" in _refusal(
         tmp_path / "in", tmp_path / "out", buffer_blocks=2
     )
-
-
-class DyingError(Exception):
-    """A process that ends here."""
 
 
 STEPS = ("publish", "create", "readinto", "list", "head")

@@ -36,8 +36,8 @@ from corgi2.online.portions import portions
 from corgi2.order.dealing import Deal
 from tests.conftest import S3
 from tests.fault_proxy import Fault
-from tests.offline.test_shuffle import SUFFIXES, write_source
 from tests.shards import ARROW, parquet_of, tar_of
+from tests.sources import SUFFIXES, write_source
 
 
 @contextmanager

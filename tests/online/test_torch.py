@@ -25,8 +25,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from corgi2.errors import SourceError
 from corgi2.torch import CorgiDataset
-from tests.offline.test_shuffle import write_source
 from tests.shards import parquet_of
+from tests.sources import write_source
 from tests.torch_train import Order, Run, Training, loader_of, result_of, texts
 
 pytestmark = [

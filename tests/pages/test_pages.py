@@ -13,7 +13,7 @@ import pytest
 import corgi2
 from corgi2.pages.html import Section, Table, heat_section, page
 from corgi2.pages.pictures import Labels, Series, Text, line_chart, scatter
-from tests.advice.test_plan import _tars
+from tests.sources import write_tars
 
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -60,7 +60,7 @@ def _stands_alone(reader: _Reader) -> bool:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pages")
-    source = _tars(folder / "in", 30, 20)
+    source = write_tars(folder / "in", 30, 20)
     corgi2.shuffle(source, folder / "out", buffer=10**9, buffer_blocks=10)
     made = [folder / "inspect.html", folder / "plan.html"]
     commands = (

@@ -29,8 +29,8 @@ from corgi2.proof.audit import Audit
 from corgi2.proof.comparison import verify
 from corgi2.records.arrays import number_array
 from corgi2.stores.opening import open_store
-from tests.offline.test_shuffle import SUFFIXES, write_source
 from tests.shards import opened
+from tests.sources import SUFFIXES, write_source
 
 
 def _shuffled(root: Path, suffix: str = ".jsonl") -> Path:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from corgi2.records.hashing import Digest, digest, digest_framed, hash_framed, hash_records
 from corgi2.records.spans import framed_table
-from tests.formats.test_parquet import VALUES, _column
+from tests.columns import VALUES, column_of
 
 TYPES = st.sampled_from([type_ for type_ in VALUES if not pa.types.is_null(type_)])
 KEYS = st.integers(0, (1 << 64) - 1)
@@ -168,7 +168,7 @@ def test_progressions_and_powers_of_two_have_hashes_and_sums_of_their_own(
 def test_rows_of_any_type_hash_by_value_whatever_their_chunks(
     types: list[pa.DataType], rows: int, seed: int, data: st.DataObject
 ) -> None:
-    table = pa.table([_column(type_, rows, seed) for type_ in types], [f"c{n}" for n in range(len(types))])
+    table = pa.table([column_of(type_, rows, seed) for type_ in types], [f"c{n}" for n in range(len(types))])
     hashes = _hashes(table)
     cut = data.draw(st.integers(0, rows))
     pieces = pa.concat_tables([table.slice(0, cut), table.slice(cut)])

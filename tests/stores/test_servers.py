@@ -27,7 +27,7 @@ from corgi2.stores.remote import RemoteStore
 from corgi2.stores.store import Entry, Store, read_object
 from tests.conftest import S3, SECRET
 from tests.fault_proxy import Fault
-from tests.offline.test_shuffle import SUFFIXES, write_source
+from tests.sources import SUFFIXES, write_source
 
 pytestmark = pytest.mark.slow
 
