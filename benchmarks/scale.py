@@ -26,12 +26,12 @@ import numpy as np, pyarrow as pa
 from dataclasses import replace
 from corgi2.formats.registry import format_of
 from corgi2.dataset.index_tables import Index, BLOCK_FIELDS, SHARD_FIELDS
-from corgi2.offline.plan import Recipe
+from corgi2.offline.plan import Plan
 from corgi2.offline.settings import Settings
 from corgi2.dataset.source import Source
-from corgi2.offline.passes import first_stage
+from corgi2.offline.passes import first_pass
 from corgi2.stores.opening import open_store
-from corgi2.offline.work import Work
+from corgi2.offline.task import Work
 
 count, n = int(sys.argv[1]), int(sys.argv[2])
 shards = pa.table([[f"train-{i:07d}.tar" for i in range(count)], [64_000_000] * count, ["etag"] * count, [""] * count,
@@ -44,11 +44,11 @@ began = time.perf_counter()
 store = open_store("memory://driver")
 source = Source(store, tuple(index.entries), format_of(".tar"))
 settings = Settings(buffer_bytes=n * 64_000_000)
-recipe = Recipe("memory://driver", ".tar", settings, n * 64_000_000, 0, "train-", count, "", 1.0, "")
-work = Work(recipe, store, first_stage(source, index, recipe))
-sent = sum(len(pickle.dumps(work.only(group))) for group in range(len(work.stage.groups)))
+plan = Plan("memory://driver", ".tar", settings, n * 64_000_000, 0, "train-", count, "", 1.0, "")
+work = Work(plan, store, first_pass(source, index, plan))
+sent = sum(len(pickle.dumps(work.only(group))) for group in range(len(work.pass_.groups)))
 seconds = time.perf_counter() - began
-print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, len(work.stage.groups), sent)
+print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, len(work.pass_.groups), sent)
 """
 
 
@@ -92,7 +92,6 @@ def tasks() -> Iterator[Result]:
     from tests.shards import tar_of
 
     import corgi2
-    from corgi2.offline.engines.ray import THREADS
 
     with _served() as (bucket, latency):
         store = bucket.store()
@@ -101,25 +100,25 @@ def tasks() -> Iterator[Result]:
             members = [(f"{shard:04d}-{number:04d}.bin", body) for number in range(SHARD_RECORDS)]
             store.publish(f"raw/train-{shard:04d}.tar", [tar_of(members)])
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
-        options: dict[str, Any] = {"buffer": "60MB", "buffer_blocks": 4, "engine": "ray"}
-        options |= {"storage_options": bucket.options, "target_options": bucket.options}
-        corgi2.shuffle(f"{bucket.url}/raw", f"{bucket.url}/warm", workers=2, **options)  # starts Ray's workers
+        options: dict[str, Any] = {"buffer": "60MB", "buffer_blocks": 4, "engine": "ray", "workers": (workers := 4)}
+        options |= {"src_options": bucket.options, "dst_options": bucket.options}
+        corgi2.shuffle(f"{bucket.url}/raw", f"{bucket.url}/warm", tasks=2, **options)  # starts Ray's workers
         bucket.proxy.inject_randomly(latency, 1.0, seed=0)
         bucket.proxy.bytes_a_second = CONNECTION_BYTES
         seconds, flying = {}, {}
-        for workers in (1, 2):
+        for tasks in (1, 2):
             bucket.proxy.most_at_once = 0
             began = time.perf_counter()
-            corgi2.shuffle(f"{bucket.url}/raw", f"{bucket.url}/mixed-{workers}", workers=workers, **options)
-            seconds[workers], flying[workers] = time.perf_counter() - began, bucket.proxy.most_at_once
+            corgi2.shuffle(f"{bucket.url}/raw", f"{bucket.url}/mixed-{tasks}", tasks=tasks, **options)
+            seconds[tasks], flying[tasks] = time.perf_counter() - began, bucket.proxy.most_at_once
         ray.shutdown()
     speed = seconds[1] / seconds[2]
     what = "two tasks against one, 30 ms, each connection limited"
     yield Result(f"{what}: speed", f"{seconds[2]:.1f} s", f"{seconds[1]:.1f} s", speed, ">= 1.7", speed >= 1.7)
     more = flying[2] / flying[1]
-    met = THREADS < flying[2] <= 2 * THREADS + 2 and flying[1] <= THREADS + 1
+    met = workers < flying[2] <= 2 * workers + 2 and flying[1] <= workers + 1
     yield Result(
-        f"{what}: requests in flight", str(flying[2]), str(flying[1]), more, f"{2 * THREADS} to {THREADS}", met
+        f"{what}: requests in flight", str(flying[2]), str(flying[1]), more, f"{2 * workers} to {workers}", met
     )
 
 

@@ -190,11 +190,11 @@ class Scene:
 
     def _verify(self) -> None:
         """As ``corgi2 verify DST`` and ``corgi2 verify SRC DST`` do it."""
-        alone = corgi2.verify(self.place.target, storage_options=self.place.options)
+        alone = corgi2.verify(self.place.target, src_options=self.place.options)
         _check(alone.same, f"verify DST: {alone.as_text()[:500]}")
         original = Folder(self.root / "original")
         original.put(self.source, {})
-        both = corgi2.verify(original.source, self.place.target, target_options=self.place.options)
+        both = corgi2.verify(original.source, self.place.target, dst_options=self.place.options)
         _check(both.same, f"verify SRC DST: {both.as_text()[:500]}")
 
 

@@ -45,7 +45,7 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         repeat: epochs without end.
         rank, world_size: found by themselves, from torch.distributed or the launcher's variables.
         batch_format: "numpy" (as tensors, here) or "arrow" for tables.
-        storage_options: for the object store.
+        src_options: for the object store.
     """
 
     def __init__(self, uri: str | os.PathLike[str], **settings: Any) -> None:

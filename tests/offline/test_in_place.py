@@ -464,7 +464,7 @@ def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(
     options: dict[str, Any] = {"in_place": True, "buffer_blocks": 3}
     shuffle(data, **options)
     with caplog.at_level(logging.WARNING, "corgi2"):
-        shuffle(s3.url, **options, storage_options=s3.options)
+        shuffle(s3.url, **options, src_options=s3.options)
     assert "keeps old versions" not in caplog.text
     for path in data.glob("*.tar"):
         entry = store.head(path.name)
@@ -472,10 +472,10 @@ def test_on_s3_it_gives_the_same_bytes_and_says_when_old_versions_stay(
         body = bytearray(entry.size)
         store.readinto(entry, 0, memoryview(body))
         assert bytes(body) == path.read_bytes()
-    assert verify(copy, s3.url, target_options=s3.options).same
-    assert verify(s3.url, storage_options=s3.options).same
+    assert verify(copy, s3.url, dst_options=s3.options).same
+    assert verify(s3.url, src_options=s3.options).same
     s3.keep_versions()
     with caplog.at_level(logging.WARNING, "corgi2"):
-        shuffle(s3.url, **options, storage_options=s3.options)
+        shuffle(s3.url, **options, src_options=s3.options)
     assert "keeps old versions of what is deleted: in place frees nothing there" in caplog.text
-    assert verify(copy, s3.url, target_options=s3.options).same
+    assert verify(copy, s3.url, dst_options=s3.options).same

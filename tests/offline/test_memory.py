@@ -194,10 +194,10 @@ def test_an_object_store_keeps_nothing_beside_the_buffer(
     there, again = (f"{weed.url}/{name}" for name in ("one", "two"))
     options = weed.options | {"timeout": 60}
     weed.proxy.seen.clear()
-    _shuffle_within_the_buffer(tmp_path / "in", there, target_options=options, shard_size="120MB")
+    _shuffle_within_the_buffer(tmp_path / "in", there, dst_options=options, shard_size="120MB")
     assert any("partNumber" in path for _, path in weed.proxy.seen)
-    _shuffle_within_the_buffer(there, again, shard_size="20MB", storage_options=options, target_options=options)
-    _load_within_the_buffer(there, suffix, BUFFER, storage_options=options)
+    _shuffle_within_the_buffer(there, again, shard_size="20MB", src_options=options, dst_options=options)
+    _load_within_the_buffer(there, suffix, BUFFER, src_options=options)
 
 
 def _shuffle_within_the_buffer(src: Path | str, dst: Path | str, passes: int = 1, **options: Any) -> None:

@@ -51,7 +51,7 @@ def test_a_block_costs_one_read_and_one_write_beside_a_fixed_sample(
     for path in sorted((tmp_path / "in").iterdir()):
         store.publish(f"in/{path.name}", [path.read_bytes()])
     s3.proxy.seen.clear()
-    report = shuffle(f"{s3.url}/in", tmp_path / "out", buffer_blocks=5, storage_options=s3.options)
+    report = shuffle(f"{s3.url}/in", tmp_path / "out", buffer_blocks=5, src_options=s3.options)
     assert s3.proxy.requests().reads == 30 + sampled
     assert report.reads == 30 + sampled + 2  # the plan and the source's blocks are read back from the target
 
@@ -360,8 +360,8 @@ def test_growth_is_predicted_from_a_sample(tmp_path: Path) -> None:
     report = run_shuffle(job)
     before = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     assert report.bytes > 1.5 * before
-    assert abs(job.recipe.growth / (report.bytes / before) - 1) < 0.2
-    assert f"predicted to take {job.recipe.growth:.2f} of the input" in job.describe()
+    assert abs(job.plan.growth / (report.bytes / before) - 1) < 0.2
+    assert f"predicted to take {job.plan.growth:.2f} of the input" in job.describe()
     assert job.needed_bytes > 1.4 * before
 
 

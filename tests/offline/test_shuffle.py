@@ -330,7 +330,7 @@ def test_from_disk_to_s3_and_back_gives_the_same_bytes_with_one_read_and_one_wri
     write_source(tmp_path / "in", ".tar", [20] * 6)
     buffer = footprint(tmp_path / "in") // 2
     shuffle(tmp_path / "in", tmp_path / "local", buffer=buffer)
-    report = shuffle(tmp_path / "in", s3.url, buffer=buffer, target_options=s3.options)
+    report = shuffle(tmp_path / "in", s3.url, buffer=buffer, dst_options=s3.options)
     store = s3.store()
     for entry in store.list():
         if not entry.path.startswith(".corgi2/"):
@@ -340,4 +340,4 @@ def test_from_disk_to_s3_and_back_gives_the_same_bytes_with_one_read_and_one_wri
     beside = 6 + report.groups  # the source's blocks, plan, the plan once more, lock, index, sums, and a marker a group
     assert report.writes == report.shards + beside
     assert report.reads == report.blocks + 2  # the plan and the source's blocks are read back
-    assert verify(tmp_path / "in", s3.url, target_options=s3.options).same
+    assert verify(tmp_path / "in", s3.url, dst_options=s3.options).same

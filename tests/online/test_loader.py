@@ -221,8 +221,8 @@ def test_without_shuffling_the_stored_order_comes_out(suffix: str, tmp_path: Pat
 
 def test_every_block_is_read_once_an_epoch_and_one_buffer_before_the_first_batch(tmp_path: Path, s3: S3) -> None:
     write_source(tmp_path / "in", ".tar", [10] * 12)
-    corgi2.shuffle(tmp_path / "in", s3.url, target_options=s3.options, buffer=10**8, shard_records=10)
-    loader = Loader(s3.url, storage_options=s3.options, buffer_blocks=3, batch_size=10)
+    corgi2.shuffle(tmp_path / "in", s3.url, dst_options=s3.options, buffer=10**8, shard_records=10)
+    loader = Loader(s3.url, src_options=s3.options, buffer_blocks=3, batch_size=10)
     before = loader.catalog.source.store.requests.reads
     items = iter(loader)
     next(items)
@@ -240,9 +240,9 @@ def test_local_and_s3_give_the_same_order(tmp_path: Path, s3: S3) -> None:
             store.publish(path.name, [path.read_bytes()])
     local, remote = Loader(tmp_path / "out", buffer_blocks=2), None
     with pytest.raises(SourceError, match="corgi2 index s3://"):
-        Loader(s3.url, storage_options=s3.options, buffer_blocks=2)
+        Loader(s3.url, src_options=s3.options, buffer_blocks=2)
     save_index(store, index_source(find_source(s3.url, s3.options)))
-    remote = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, picks="random")
+    remote = Loader(s3.url, src_options=s3.options, buffer_blocks=2, picks="random")
     local = Loader(tmp_path / "out", buffer_blocks=2, picks="random")
     assert [sample["txt"] for sample in remote] == [sample["txt"] for sample in local]
 
@@ -252,7 +252,7 @@ def test_a_remote_folder_without_an_index_works_at_once_when_epochs_repeat(tmp_p
     store = s3.store()
     for path in sorted((tmp_path / "in").iterdir()):
         store.publish(path.name, [path.read_bytes()])
-    loader = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, batch_size=7, repeat=True)
+    loader = Loader(s3.url, src_options=s3.options, buffer_blocks=2, batch_size=7, repeat=True)
     with pytest.raises(TypeError):
         len(loader)
     items, got, states = iter(loader), list[list[str]](), list[str]()
@@ -262,11 +262,11 @@ def test_a_remote_folder_without_an_index_works_at_once_when_epochs_repeat(tmp_p
     texts = [text for batch in got for text in batch]
     for epoch in range(3):
         assert sorted(texts[60 * epoch : 60 * epoch + 60]) == sorted(_every([10] * 6))
-    again = Loader(s3.url, storage_options=s3.options, buffer_blocks=2, batch_size=7, repeat=True)
+    again = Loader(s3.url, src_options=s3.options, buffer_blocks=2, batch_size=7, repeat=True)
     again.load_state_dict(json.loads(states[11]))
     rest = iter(again)
     assert [_texts(next(rest)) for _ in range(18)] == got[12:]
-    whole = iter(Loader(s3.url, storage_options=s3.options, batch_size=7, repeat=True, drop_last=True))
+    whole = iter(Loader(s3.url, src_options=s3.options, batch_size=7, repeat=True, drop_last=True))
     assert {len(_texts(next(whole))) for _ in range(20)} == {7}
 
 
@@ -523,8 +523,8 @@ def test_after_resuming_only_the_current_buffer_is_read_before_the_first_batch(t
 
 def test_a_store_that_fails_for_a_while_is_asked_again(tmp_path: Path, s3: S3) -> None:
     write_source(tmp_path / "in", ".tar", [10] * 12)
-    corgi2.shuffle(tmp_path / "in", s3.url, target_options=s3.options, buffer=10**8, shard_records=10)
-    loader = Loader(s3.url, storage_options=s3.options, buffer_blocks=3)
+    corgi2.shuffle(tmp_path / "in", s3.url, dst_options=s3.options, buffer=10**8, shard_records=10)
+    loader = Loader(s3.url, src_options=s3.options, buffer_blocks=3)
     undisturbed = [sample["txt"] for sample in loader]
     loader.set_epoch(0)
     for fault in (Fault("status"), Fault("reset"), Fault("truncate")):

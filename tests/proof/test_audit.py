@@ -279,15 +279,15 @@ def test_no_shard_depends_on_the_key_and_whoever_comes_second_takes_the_firsts(s
     write_source(tmp_path / "in", suffix, [20] * 6)
     late = plan_shuffle(tmp_path / "in", tmp_path / "b", Settings(buffer_blocks=3))
     early = commit_plan(plan_shuffle(tmp_path / "in", tmp_path / "b", Settings(buffer_blocks=3)))
-    assert late.recipe.key != early.recipe.key
-    assert commit_plan(late).recipe == early.recipe
+    assert late.plan.key != early.plan.key
+    assert commit_plan(late).plan == early.plan
     run_shuffle(late)
     shuffle(tmp_path / "in", tmp_path / "a", buffer_blocks=3)
     for path in (tmp_path / "a").glob(f"*{suffix}"):
         assert (tmp_path / "b" / path.name).read_bytes() == path.read_bytes()
     keys = {opened(tmp_path / name / ".corgi2" / "c0" / "plan")["key"] for name in ("a", "b")}
     assert len(keys) == 2
-    assert early.recipe.key in keys
+    assert early.plan.key in keys
     assert verify(tmp_path / "b").same
 
 

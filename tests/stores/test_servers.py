@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from corgi2.offline.settings import Settings
 from corgi2.quality import inspect
 from corgi2.stores.opening import open_store
 from corgi2.stores.remote import RemoteStore
-from corgi2.stores.store import Entry, Store, read_object
+from corgi2.stores.store import Entry, Store, read_object, read_path
 from tests.conftest import S3, SECRET
 from tests.fault_proxy import Fault
 from tests.sources import SUFFIXES, write_source
@@ -63,22 +64,22 @@ def test_every_command_does_the_same_there_as_here(suffix: str, weed: S3, tmp_pa
     corgi2.shuffle(tmp_path / "in", tmp_path / "out", **options)
     (there, raw), (mixed, out) = _at(weed, "raw"), _at(weed, "mixed")
     _upload(tmp_path / "in", raw)
-    both: dict[str, Any] = {"storage_options": weed.options, "target_options": weed.options}
+    both: dict[str, Any] = {"src_options": weed.options, "dst_options": weed.options}
     corgi2.shuffle(there, mixed, **options, **both)
     assert _shards(out) == _files(tmp_path / "out")
     assert corgi2.verify(there, mixed, **both).same
-    assert corgi2.verify(tmp_path / "in", mixed, target_options=weed.options).same
-    assert corgi2.verify(mixed, storage_options=weed.options).same
+    assert corgi2.verify(tmp_path / "in", mixed, dst_options=weed.options).same
+    assert corgi2.verify(mixed, src_options=weed.options).same
     assert corgi2.inspect(mixed, src_options=weed.options).records == 150
     here, away = (
-        [str(sample) for sample in corgi2.Loader(place, buffer="10MB", storage_options=extra)]
+        [str(sample) for sample in corgi2.Loader(place, buffer="10MB", src_options=extra)]
         for place, extra in ((tmp_path / "out", None), (mixed, weed.options))
     )
     assert [text.replace(mixed, "") for text in away] == [text.replace(str(tmp_path / "out"), "") for text in here]
     corgi2.shuffle(tmp_path / "in", in_place=True, **options)
-    corgi2.shuffle(there, in_place=True, storage_options=weed.options, **options)
+    corgi2.shuffle(there, in_place=True, src_options=weed.options, **options)
     assert _shards(raw) == _files(tmp_path / "in")
-    assert corgi2.verify(there, storage_options=weed.options).same
+    assert corgi2.verify(there, src_options=weed.options).same
 
 
 def test_requests_at_the_server_are_two_a_block_offline_and_one_online(weed: S3, tmp_path: Path) -> None:
@@ -86,20 +87,26 @@ def test_requests_at_the_server_are_two_a_block_offline_and_one_online(weed: S3,
     (there, raw), (mixed, _) = _at(weed, "raw"), _at(weed, "mixed")
     _upload(tmp_path / "in", raw)
     weed.proxy.seen.clear()
-    corgi2.shuffle(
-        there, mixed, buffer="1MB", buffer_blocks=4, storage_options=weed.options, target_options=weed.options
-    )
+    corgi2.shuffle(there, mixed, buffer="1MB", buffer_blocks=4, src_options=weed.options, dst_options=weed.options)
     data = [(method, path) for method, path in weed.proxy.seen if ".corgi2" not in path and path.endswith(".tar")]
     assert sorted(method for method, _ in data) == ["GET"] * 12 + ["PUT"] * 12
     beside = [(method, path) for method, path in weed.proxy.seen if "/.corgi2/" in path and method in ("GET", "PUT")]
     assert (
         sum(method == "PUT" for method, _ in beside) == 6 + 3
     )  # source, plan twice, lock, index, sums; a marker a group
-    loader = corgi2.Loader(mixed, buffer="1MB", batch_size=16, storage_options=weed.options)
+    loader = corgi2.Loader(mixed, buffer="1MB", batch_size=16, src_options=weed.options)
     for epoch in range(2):
         weed.proxy.seen.clear()
         assert sum(len(batch["txt"]) for batch in loader) == 240
         assert [method for method, _ in weed.proxy.seen] == ["GET"] * 12, epoch
+
+
+def test_only_one_of_many_creates(weed: S3) -> None:
+    _, store = _at(weed, "claims")
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(lambda n: store.create("claim", b"%d" % n), range(12)))
+    assert won.count(True) == 1
+    assert bytes(read_path(store, "claim") or b"") == b"%d" % won.index(True)
 
 
 FAULTS = {
@@ -123,14 +130,14 @@ def test_faults_change_nothing_but_the_time_it_takes(kind: str, in_place: bool, 
     weed.proxy.inject_randomly(FAULTS[kind], 0.0, seed=1)
     corgi2.shuffle(tmp_path / "in", None if in_place else tmp_path / "out", **options)
     assert _shards(out) == _files(tmp_path / ("in" if in_place else "out"))
-    assert corgi2.verify(mixed, storage_options=weed.options).same
+    assert corgi2.verify(mixed, src_options=weed.options).same
 
 
 def _until_done(there: str, mixed: str | None, options: dict[str, Any], weed: S3) -> None:
     """Give the same command until it ends well; each error is one line of ours."""
     for _ in range(20):
         try:
-            corgi2.shuffle(there, mixed, storage_options=weed.options, target_options=weed.options, **options)
+            corgi2.shuffle(there, mixed, src_options=weed.options, dst_options=weed.options, **options)
             return
         except Corgi2Error as error:
             assert "\n" not in str(error)
@@ -160,13 +167,13 @@ def test_killed_it_goes_on(in_place: bool, weed: S3, tmp_path: Path) -> None:
     options: dict[str, Any] = {"buffer": "1MB", "buffer_blocks": 2, "in_place": in_place}
     corgi2.shuffle(tmp_path / "in", None if in_place else tmp_path / "out", **options)
     assert _shards(out) == _files(tmp_path / ("in" if in_place else "out"))
-    assert corgi2.verify(mixed, storage_options=weed.options).same
+    assert corgi2.verify(mixed, src_options=weed.options).same
 
 
 def test_secrets_are_in_nothing_that_is_kept(weed: S3, tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [20] * 4)
     mixed, out = _at(weed, "mixed")
-    report = corgi2.shuffle(tmp_path / "in", mixed, buffer="1MB", target_options=weed.options)
+    report = corgi2.shuffle(tmp_path / "in", mixed, buffer="1MB", dst_options=weed.options)
     kept = b"".join(bytes(body) for body in map(_body(out), out.list()))
     assert SECRET.encode() not in kept
     assert SECRET not in json.dumps(report.as_json()) + repr(out) + repr(report)
@@ -187,7 +194,7 @@ def test_requests_in_flight_are_bounded(weed: S3, tmp_path: Path) -> None:
     _upload(tmp_path / "in", raw)
     weed.proxy.inject_randomly(Fault("latency", seconds=0.05), 1.0, seed=0)
     weed.proxy.most_at_once = 0
-    corgi2.shuffle(there, tmp_path / "out", buffer="1MB", workers=3, storage_options=weed.options)
+    corgi2.shuffle(there, tmp_path / "out", buffer="1MB", workers=3, src_options=weed.options)
     assert weed.proxy.most_at_once == 3
 
 
@@ -199,7 +206,7 @@ def test_a_server_that_ignores_conditions_gives_the_same_bytes(juice: S3, tmp_pa
     mixed, out = _at(juice, "one")
     runs = [
         threading.Thread(
-            target=corgi2.shuffle, args=(tmp_path / "in", mixed), kwargs={**options, "target_options": juice.options}
+            target=corgi2.shuffle, args=(tmp_path / "in", mixed), kwargs={**options, "dst_options": juice.options}
         )
         for _ in range(3)
     ]
@@ -208,7 +215,7 @@ def test_a_server_that_ignores_conditions_gives_the_same_bytes(juice: S3, tmp_pa
     for run in runs:
         run.join()
     assert _shards(out) == _files(tmp_path / "out")
-    assert corgi2.verify(mixed, storage_options=juice.options).same
+    assert corgi2.verify(mixed, src_options=juice.options).same
 
 
 def test_there_a_shard_that_changes_is_known_by_its_time(juice: S3) -> None:
@@ -249,11 +256,11 @@ def test_a_shard_that_is_replaced_in_mid_run_by_one_of_its_size_is_named(
 
 def _do(command: str, there: str, folder: Path, options: Any) -> object:
     if command == "shuffle":
-        return corgi2.shuffle(there, folder / "out", buffer="1MB", storage_options=options)
+        return corgi2.shuffle(there, folder / "out", buffer="1MB", src_options=options)
     if command == "verify":
-        return corgi2.verify(there, folder / "in", storage_options=options)
+        return corgi2.verify(there, folder / "in", src_options=options)
     if command == "loader":
-        return list(corgi2.Loader(there, batch_size=5, buffer="1MB", storage_options=options))
+        return list(corgi2.Loader(there, batch_size=5, buffer="1MB", src_options=options))
     if command == "inspect":
         return inspect(there, src_options=options)
     return index_source(find_source(there, options))
@@ -281,7 +288,7 @@ def test_there_two_plans_at_once_do_not_both_delete(late: bool, juice: S3, tmp_p
         with pytest.raises(SourceError, match="was replaced by another plan"):
             run_shuffle(first)
         run_shuffle(second)
-        assert corgi2.verify(tmp_path / "in", there, target_options=juice.options).same
+        assert corgi2.verify(tmp_path / "in", there, dst_options=juice.options).same
         return
     with pytest.raises(SourceError, match="was made by another plan"):
         run_shuffle(second)

@@ -9,7 +9,7 @@ import numpy as np
 
 from corgi2.advice.methods import Offline, Shape
 from corgi2.dataset import SAMPLE_BLOCKS, Index, Source, find_source, lineage_of, spread
-from corgi2.offline import Settings, Stage, first_stage, foresee
+from corgi2.offline import Pass, Settings, first_pass, foresee
 from corgi2.quality import By, Measurement, raggedness
 from corgi2.stores import PART_BYTES, Options, parse_url
 
@@ -28,8 +28,8 @@ class Scouted:
 def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, options: Options | None) -> Scouted:
     """Plan a shuffle, without a target, and measure the blocks where it is said by what."""
     source = find_source(uri, options, "plan")
-    recipe, first = foresee(source, Settings(buffer_bytes=buffer))
-    twice = first_stage(first.source, first.index, replace(recipe, settings=replace(recipe.settings, passes=2)))
+    plan, first = foresee(source, Settings(buffer_bytes=buffer))
+    twice = first_pass(first.source, first.index, replace(plan, settings=replace(plan.settings, passes=2)))
     index = first.index
     measured = by.measure(first.source, index) if by else None
     blocks = index.blocks.num_rows
@@ -46,7 +46,7 @@ def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, o
         h_D=h_d,
         h_D_high=measured.h_D_high if measured is not None and measured.sampled < measured.blocks else None,
         ragged=raggedness(index),
-        growth=recipe.growth,
+        growth=plan.growth,
         is_local=source.store.is_local,
         reads_records=source.format.traits.has_record_ranges,
         is_shuffled=lineage_of(index) is not None,
@@ -75,11 +75,11 @@ def _notes(source: Source, index: Index) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _offline(stage: Stage) -> Offline:
-    groups = len(stage.groups)
-    shards = groups * stage.shards
-    reads = int(np.ceil(stage.index.column("length") / PART_BYTES).sum())
-    return Offline(groups, shards, shards * stage.blocks, reads, between=0 if stage.is_last else shards)
+def _offline(pass_: Pass) -> Offline:
+    groups = len(pass_.groups)
+    shards = groups * pass_.shards
+    reads = int(np.ceil(pass_.index.column("length") / PART_BYTES).sum())
+    return Offline(groups, shards, shards * pass_.blocks, reads, between=0 if pass_.is_last else shards)
 
 
 def _guess_records(source: Source, index: Index) -> int:

@@ -42,7 +42,7 @@ from corgi2.sizes import format_seconds, format_size
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Reads and writes in flight; with --engine ray, tasks a node.  [default: 4; tasks: 1]",
+    help="Reads and writes in flight in one process.  [default: 4]",
 )
 @click.option(
     "--engine",
@@ -51,6 +51,7 @@ from corgi2.sizes import format_seconds, format_size
     show_default=True,
     help="Where groups are made: here, or as tasks of a Ray cluster, each with a --buffer of its own.",
 )
+@click.option("--tasks", type=click.IntRange(min=1), help="With --engine ray: tasks per node.  [default: 1]")
 @click.option("--address", help="Of the Ray cluster: auto, or HOST:PORT.  [default: Ray on this machine]")
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and stop.")
 @src_option
@@ -64,6 +65,7 @@ def shuffle(
     restart: bool,
     workers: int | None,
     engine: str,
+    tasks: int | None,
     address: str | None,
     dry_run: bool,
     src_options: tuple[tuple[str, str], ...],
@@ -94,7 +96,7 @@ def shuffle(
         return
     try:
         with on_signals(end_in_order):
-            report = run_shuffle(job, workers, engine, address)
+            report = run_shuffle(job, workers, engine, tasks, address)
     except StopError as stop:
         error, hint = "stopped; nothing is lost", f"To go on: {command_line()}"
         leave(stop.signal, Problem(error, "interrupted", hint=hint, text=f"{error}. {hint}"))

@@ -38,6 +38,6 @@ def verify(
     from corgi2.proof import verify as compare
 
     options = dict(src_options), dict(dst_options)
-    verdict: Any = compare(src, dst, quick=quick, buffer=buffer, storage_options=options[0], target_options=options[1])
+    verdict: Any = compare(src, dst, quick=quick, buffer=buffer, src_options=options[0], dst_options=options[1])
     click.echo(json.dumps(verdict.as_json(), indent=2) if as_json else verdict.as_text())
     return 0 if verdict.same else NO

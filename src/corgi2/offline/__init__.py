@@ -2,8 +2,8 @@
 
 from corgi2.offline.job import load_plan
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
-from corgi2.offline.passes import Stage, first_stage
-from corgi2.offline.plan import Recipe
+from corgi2.offline.passes import Pass, first_pass
+from corgi2.offline.plan import Plan
 from corgi2.offline.planning import foresee, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.run import run_shuffle, shuffle
@@ -16,11 +16,11 @@ __all__ = [
     "Journal",
     "Marker",
     "NewShard",
-    "Recipe",
+    "Pass",
+    "Plan",
     "Report",
     "Settings",
-    "Stage",
-    "first_stage",
+    "first_pass",
     "foresee",
     "load_plan",
     "plan_shuffle",

@@ -7,17 +7,17 @@ import numpy as np
 
 from corgi2.errors import SourceError
 from corgi2.offline.journal import CONSUMED, Journal
-from corgi2.offline.passes import Stage
+from corgi2.offline.passes import Pass
 
 
 class Consumed:
     """Deletes shards that nobody will read again: all groups that use them have their marker."""
 
-    def __init__(self, stage: Stage, journal: Journal, in_place: bool) -> None:
-        self._stage, self._journal, self._store = stage, journal, journal.store
+    def __init__(self, pass_: Pass, journal: Journal, in_place: bool) -> None:
+        self._stage, self._journal, self._store = pass_, journal, journal.store
         self._may_delete = not in_place
-        shard = stage.index.column("shard")
-        self._shards = [np.unique(shard[group]).tolist() for group in stage.groups] if stage.consumes else []
+        shard = pass_.index.column("shard")
+        self._shards = [np.unique(shard[group]).tolist() for group in pass_.groups] if pass_.consumes else []
         self._users = Counter(number for shards in self._shards for number in shards)
 
     def by(self, group: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from corgi2.dataset import runs
 from corgi2.errors import SourceError
-from corgi2.offline.job import load_plan, load_recipe
+from corgi2.offline.job import load_plan, read_plan
 from corgi2.offline.journal import DISCARDED, Journal
 from corgi2.offline.resume import foreign_files, new_shards
 from corgi2.stores import Entry
@@ -16,7 +16,7 @@ def discardable(journal: Journal, listing: Iterable[Entry]) -> list[str]:
     url = journal.store.url
     if runs(paths)[0]:
         raise SourceError(f"{url}: holds a finished shuffle, which --restart does not discard; delete it yourself")
-    foreign = foreign_files(load_recipe(journal), paths)
+    foreign = foreign_files(read_plan(journal), paths)
     if foreign:
         raise SourceError(f"{url}: {foreign[0]} was not written by the shuffle; move it away first")
     return paths
@@ -27,7 +27,7 @@ def discard_in_place(journal: Journal, listing: Iterable[Entry]) -> None:
     paths = {entry.path for entry in listing}
     if journal.fate() != DISCARDED:
         _check_unconsumed(journal, paths)
-    ours = new_shards(load_recipe(journal), paths)
+    ours = new_shards(read_plan(journal), paths)
     kept = {journal.fate_path}  # so that a run that knows nothing of it yet meets no other of its generation
     discard(journal, sorted({*ours, *(path for path in paths if path.startswith(f"{journal.folder}/"))} - kept))
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from corgi2.budget import (
@@ -28,8 +29,8 @@ from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.formats import Format
 from corgi2.host import release_unused
 from corgi2.offline.journal import Marker, NewShard
-from corgi2.offline.passes import Stage
-from corgi2.offline.plan import Recipe
+from corgi2.offline.passes import Pass
+from corgi2.offline.plan import Plan
 from corgi2.offline.threads import Latch, Threads, ahead
 from corgi2.order import MIXTURES, Indices, draws, keep_apart, permutation
 from corgi2.records import Arena, Block, Buffer, Checksum, Digest, Group, Piece, WatchedShard, Writing, end, gather
@@ -41,11 +42,11 @@ _ENDLESS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Mixer:
-    """Makes groups of one stage. ``path_of`` names the shards of a group."""
+    """Makes groups of one pass. ``path_of`` names the shards of a group."""
 
-    stage: Stage
+    pass_: Pass
     target: Store
-    recipe: Recipe
+    plan: Plan
     path_of: Callable[[int, int], str]
     arena: Arena
     threads: Threads
@@ -56,22 +57,22 @@ class Mixer:
 
     def most_of(self, blocks: Indices) -> int:
         """The buffer that some blocks have to fit."""
-        return self.room_bytes if len(blocks) == 1 else self.recipe.buffer_bytes
+        return self.room_bytes if len(blocks) == 1 else self.plan.buffer_bytes
 
     def digest(self, table: pa.Table) -> Digest:
         """By the plan's own key."""
-        return self.stage.source.format.digest(table, self.recipe.key)
+        return self.pass_.source.format.digest(table, self.plan.key)
 
-    def start(self, group: int, blocks: Indices) -> "Mixing":
+    def start(self, group: int, blocks: Indices) -> "Mixture":
         """Read the blocks of a group and have it written. Returns as soon as its memory may be used again; the shards
         are on their way to the store then."""
-        mixing = Mixing(self, group)
-        mixing.mix(blocks, list(range(self.stage.shards)))
-        return mixing
+        mixture = Mixture(self, group)
+        mixture.mix(blocks, list(range(self.pass_.shards)))
+        return mixture
 
 
 @dataclass(slots=True)
-class Mixing:
+class Mixture:
     """A group while it is made."""
 
     mixer: Mixer
@@ -84,13 +85,13 @@ class Mixing:
         """Wait for the shards; what was read and written."""
         written = [future.result() for future in self.writing]
         given = sum((part for part, _ in written), Digest())
-        if given != self.taken and not self.mixer.recipe.settings.with_replacement:
+        if given != self.taken and not self.mixer.plan.settings.with_replacement:
             raise SourceError(
                 f"{self.mixer.target.url}: group {self.group}: read {self.taken}, but wrote {given}; the source is "
                 "untouched, the target is not finished. Please report this"
             )
         shards = tuple(shard for _, shard in written)
-        return Marker(self.group, self.taken, given, shards, tuple(sorted(self.skipped)), self.mixer.recipe.id)
+        return Marker(self.group, self.taken, given, shards, tuple(sorted(self.skipped)), self.mixer.plan.id)
 
     def mix(self, blocks: Indices, shards: list[int], at: int = 0) -> None:
         """Write blocks as shards; in halves, where they turn out larger than planned."""
@@ -104,7 +105,7 @@ class Mixing:
                 self.mix(right, shards[half:], middle)
             elif self._is_read_whole:
                 self.mix(left, shards, at)
-                self.mix(right, [self.mixer.stage.shards + middle], middle)
+                self.mix(right, [self.mixer.pass_.shards + middle], middle)
             else:
                 self._write_here(shards[0], self._in_turn(blocks, at))
             return
@@ -114,8 +115,8 @@ class Mixing:
     @property
     def _is_read_whole(self) -> bool:
         """Whether the next pass has to read a shard at once: one that does not fit is rather written as two."""
-        stage = self.mixer.stage
-        return not stage.is_last and not stage.source.format.traits.has_ranges
+        pass_ = self.mixer.pass_
+        return not pass_.is_last and not pass_.source.format.traits.has_ranges
 
     def _in_turn(self, blocks: Indices, at: int) -> Iterator[Iterable[pa.Table]]:
         """The blocks of one shard that is mixed in parts, because all of it does not fit."""
@@ -128,7 +129,7 @@ class Mixing:
             return
         if part is not None:
             self.taken += part.hashing.total()
-            yield from part.cut(part.order, self.mixer.stage.blocks)
+            yield from part.cut(part.order, self.mixer.pass_.blocks)
 
     def _halves(self, blocks: Indices, error: MemoryError) -> tuple[Indices, Indices]:
         if len(blocks) == 1:
@@ -137,34 +138,34 @@ class Mixing:
 
     def _too_large(self, block: int) -> TooLargeError:
         """A block that does not fit alone, with the buffer that would do: it is read once more, a little at a time."""
-        mixer, stage = self.mixer, self.mixer.stage
-        (piece,) = stage.index.pieces(stage.source, [block])
+        mixer, pass_ = self.mixer, self.mixer.pass_
+        (piece,) = pass_.index.pieces(pass_.source, [block])
         mixer.arena.give_back()
-        footprint = _footprint(stage.source.format, piece, mixer.room_bytes)
+        footprint = _footprint(pass_.source.format, piece, mixer.room_bytes)
         problem = f"more in memory than the buffer of {format_size(mixer.room_bytes)} holds"
         if footprint is None:
             error = TooLargeError(piece.file.name, piece.start, f"a record takes {problem}")
             error.hint = f"the same command goes on with more, such as {option(2 * mixer.room_bytes)}"
             return error
         sizes = np.array([[piece.length], [max(1, piece.records)], [footprint]])
-        enough = buffer_for(sizes[2], stage.source.format.decoding_bytes(*sizes))
+        enough = buffer_for(sizes[2], pass_.source.format.decoding_bytes(*sizes))
         error = TooLargeError(piece.file.name, piece.start, f"takes {format_size(footprint)}, {problem}")
         error.hint = _with_more(max(enough, mixer.room_bytes + 1))
         return error
 
     def _read(self, blocks: Indices, at: int) -> "_Part | None":
         """Blocks in memory, and the order in which to write them; None where nothing is left of them."""
-        recipe = self.mixer.recipe
+        plan = self.mixer.plan
         most = arena_bytes(self.mixer.most_of(blocks))
-        sound = self._read_sound(np.unique(blocks) if recipe.settings.with_replacement else blocks, most)
+        sound = self._read_sound(np.unique(blocks) if plan.settings.with_replacement else blocks, most)
         if sound is None:
             return None
         group, read, hashing = sound
         with hashing:
             if group.footprint > TOLERANCE * self.mixer.most_of(blocks):
                 raise MemoryError(f"{group.footprint} bytes do not fit the buffer")
-            key = (recipe.settings.seed, self.mixer.stage.number, MIXTURES, self.group, at)
-            if recipe.settings.with_replacement:
+            key = (plan.settings.seed, self.mixer.pass_.number, MIXTURES, self.group, at)
+            if plan.settings.with_replacement:
                 drawn = np.searchsorted(read, blocks[np.isin(blocks, read)])
                 return _Part(group, _drawn_rows(group, drawn, key), hashing)
             return _Part(group, permutation(group.records, key), hashing)
@@ -172,17 +173,17 @@ class Mixing:
     def _read_sound(self, blocks: Indices, most: int) -> "tuple[Group, Indices, _Hashing] | None":
         """The blocks of sound shards, and which these are, where damaged ones may be left out. What is merely too large
         for this run is not damaged."""
-        mixer, stage = self.mixer, self.mixer.stage
+        mixer, pass_ = self.mixer, self.mixer.pass_
         while len(blocks):
             mixer.arena.clear(most)
             hashing = _Hashing(mixer.threads.hashers, mixer.digest)
-            pieces = stage.index.pieces(stage.source, blocks.tolist())
+            pieces = pass_.index.pieces(pass_.source, blocks.tolist())
             watched = [
                 replace(piece, file=WatchedShard(piece.file, mixer.advance, mixer.threads.stop)) for piece in pieces
             ]
             try:
                 with hashing:
-                    group = stage.source.format.read(watched, mixer.arena, mixer.threads.map, hashing.see)
+                    group = pass_.source.format.read(watched, mixer.arena, mixer.threads.map, hashing.see)
                     self._check_unchanged(blocks)
                 mixer.threads.readers.submit(release_unused)
                 return group, blocks, hashing
@@ -190,7 +191,7 @@ class Mixing:
                 error.hint = _with_more(max(buffer_to_hold(error.needed), mixer.room_bytes + 1))
                 raise
             except ShardError as error:
-                if not mixer.recipe.settings.skip_bad or stage.number > 1:  # what lies between passes is all of ours
+                if not mixer.plan.settings.skip_bad or pass_.number > 1:  # what lies between passes is all of ours
                     raise
                 self.skipped.append(str(error))
                 blocks = blocks[[piece.file.name != error.shard for piece in pieces]]
@@ -199,18 +200,18 @@ class Mixing:
     def _check_unchanged(self, blocks: Indices) -> None:
         """In place, what was read is what was listed. A shard that somebody has replaced meanwhile was perhaps read in
         part, and would be deleted for good."""
-        stage, threads = self.mixer.stage, self.mixer.threads
-        if not (self.mixer.recipe.settings.in_place and stage.number == 1):
+        pass_, threads = self.mixer.pass_, self.mixer.threads
+        if not (self.mixer.plan.settings.in_place and pass_.number == 1):
             return
-        shards = np.unique(stage.index.column("shard")[blocks]).tolist()
-        listed = {stage.source.entries[shard] for shard in shards}
-        changed = listed - set(threads.map(stage.source.store.head, [entry.path for entry in listed]))
+        shards = np.unique(pass_.index.column("shard")[blocks]).tolist()
+        listed = {pass_.source.entries[shard] for shard in shards}
+        changed = listed - set(threads.map(pass_.source.store.head, [entry.path for entry in listed]))
         if changed:  # some stores give other etags when they are asked for one object
-            changed -= set(stage.source.store.list())
+            changed -= set(pass_.source.store.list())
         if changed:
             first = min(entry.path for entry in changed)
             raise SourceError(
-                f"{stage.source.url}/{first}: has changed while the shuffle in place was at work, or is gone; its "
+                f"{pass_.source.url}/{first}: has changed while the shuffle in place was at work, or is gone; its "
                 "group was not made: give the command again"
             )
 
@@ -218,11 +219,11 @@ class Mixing:
         """Have the shards written by threads; return when the group's memory is free."""
         mixer, group = self.mixer, part.group
         cuts = np.arange(1, len(shards)) * len(part.order) // len(shards)
-        order = part.order if group.keys is None else keep_apart(part.order, group.keys, cuts.tolist())
+        order = part.order if group.keys is None else self._kept_apart(part.order, group.keys, cuts.tolist())
         free = Latch()
         for shard, rows in zip(shards, np.split(order, cuts), strict=True):
             if len(rows):
-                blocks = part.cut(rows, mixer.stage.blocks)
+                blocks = part.cut(rows, mixer.pass_.blocks)
                 self.writing.append(mixer.threads.write(self._publish, shard, blocks, free.hold(), len(shards) == 1))
         self.taken += part.hashing.total()
         free.wait()
@@ -230,10 +231,16 @@ class Mixing:
             if future.done():
                 future.result()
 
+    def _kept_apart(self, order: Indices, keys: npt.NDArray[np.uint64], cuts: list[int]) -> Indices:
+        try:
+            return keep_apart(order, keys, cuts)
+        except ValueError as error:
+            raise SourceError(f"{self.mixer.pass_.source.url}: group {self.group}: {error}") from error
+
     def _gathered_ahead(self, blocks: Iterable[Iterable[pa.Table]]) -> Iterable[Iterable[pa.Table]]:
         """By blocks, where the format writes whole ones, else by slices: a block may be all of the shard."""
         pool = self.mixer.threads.gatherer
-        if self.mixer.stage.source.format.traits.is_decoded:
+        if self.mixer.pass_.source.format.traits.is_decoded:
             return ahead(pool, map(list, blocks))
         return (ahead(pool, slices) for slices in blocks)
 
@@ -247,7 +254,7 @@ class Mixing:
     def _most_at_once(self) -> int | None:
         """Bytes of the records that may be written together, where a format takes several times as much for them."""
         mixer = self.mixer
-        return written_bytes(mixer.room_bytes) if mixer.stage.source.format.traits.is_decoded else None
+        return written_bytes(mixer.room_bytes) if mixer.pass_.source.format.traits.is_decoded else None
 
     def _publish(
         self,
@@ -261,10 +268,10 @@ class Mixing:
         tables: Iterable[Iterable[pa.Table]] = map(tally.of, blocks)
         if is_alone:  # nobody else is writing
             tables = self._gathered_ahead(tables)
-        writing = mixer.stage.source.format.write(tables, mixer.recipe.profile)
+        writing = mixer.pass_.source.format.write(tables, mixer.plan.profile)
         body = _Body(writing, mixer.threads.stop, release)
         try:
-            entry = mixer.target.publish(path, body, upload_bytes(mixer.recipe.buffer_bytes))
+            entry = mixer.target.publish(path, body, upload_bytes(mixer.plan.buffer_bytes))
         except BaseException as error:
             if not isinstance(error, Exception):
                 mixer.threads.stop.set()

@@ -53,7 +53,7 @@ class Marker:
     skipped: tuple[str, ...] = ()
     """The damage in shards that were left out."""
     plan: str = ""
-    """The recipe that it was made by."""
+    """The plan that it was made by."""
 
     def encode(self) -> bytes:
         return seal(json.dumps(asdict(self), indent=1, default=bytes.hex).encode())

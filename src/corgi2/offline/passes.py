@@ -1,7 +1,7 @@
 """One pass of a shuffle as plain data: what to read, in which groups, and how many shards and blocks each writes.
 
 The first pass is planned from the source, every later one from the markers of the pass before, so that a plan is a
-function of the recipe and of the records alone. No I/O here.
+function of the plan and of the records alone. No I/O here.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from corgi2.budget import buffer_for, way_out
 from corgi2.dataset import Index, Source, make_index
 from corgi2.errors import SourceError
 from corgi2.offline.journal import Marker, NewShard
-from corgi2.offline.plan import Recipe
+from corgi2.offline.plan import Plan
 from corgi2.order import GROUPS, Indices, cut_evenly, cut_groups, descent, draw_groups
 from corgi2.records import BLOCK_BYTES, Scan
 from corgi2.sizes import format_size
@@ -24,7 +24,7 @@ _NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class Pass:
     """A pass. Every group writes ``shards`` shards of ``blocks`` blocks each."""
 
     number: int
@@ -44,11 +44,11 @@ class Stage:
         return max(map(len, self.groups))
 
 
-def first_stage(source: Source, index: Index, recipe: Recipe) -> Stage:
-    return _stage(1, source, index, recipe, None)
+def first_pass(source: Source, index: Index, plan: Plan) -> Pass:
+    return _planned(1, source, index, plan, None)
 
 
-def next_stage(before: Stage, markers: Sequence[Marker], recipe: Recipe, store: Store) -> Stage:
+def next_pass(before: Pass, markers: Sequence[Marker], plan: Plan, store: Store) -> Pass:
     """The pass over what the pass before has written."""
     shards = sorted(
         ((shard, before.lineage[marker.group]) for marker in markers for shard in marker.shards),
@@ -59,9 +59,9 @@ def next_stage(before: Stage, markers: Sequence[Marker], recipe: Recipe, store: 
         for shard, numbers in shards
     ]
     lineage = [numbers for _, scan in scans for numbers in scan.lineage]
-    index = make_index(recipe.suffix, BLOCK_BYTES, scans)
+    index = make_index(plan.suffix, BLOCK_BYTES, scans)
     source = Source(store, tuple(entry for entry, _ in scans), before.source.format)
-    return _stage(before.number + 1, source, index, recipe, np.array(lineage, np.int64))
+    return _planned(before.number + 1, source, index, plan, np.array(lineage, np.int64))
 
 
 def _scan(shard: NewShard, lineage: tuple[int, ...]) -> Scan:
@@ -74,12 +74,12 @@ def _scan(shard: NewShard, lineage: tuple[int, ...]) -> Scan:
     return Scan((whole,), lineage=(lineage,))
 
 
-def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: Indices | None) -> Stage:
+def _planned(number: int, source: Source, index: Index, plan: Plan, lineage: Indices | None) -> Pass:
     decoding = _decoding_bytes(source, index)
-    groups = _groups(number, index, recipe, lineage, source, decoding)
-    is_last = number == recipe.settings.passes
-    shards, blocks = _counts(index, recipe, groups, source, is_last)
-    return Stage(
+    groups = _groups(number, index, plan, lineage, source, decoding)
+    is_last = number == plan.settings.passes
+    shards, blocks = _counts(index, plan, groups, source, is_last)
+    return Pass(
         number,
         source,
         index,
@@ -88,7 +88,7 @@ def _stage(number: int, source: Source, index: Index, recipe: Recipe, lineage: I
         shards,
         blocks,
         is_last,
-        consumes=recipe.settings.in_place or number > 1,
+        consumes=plan.settings.in_place or number > 1,
     )
 
 
@@ -102,23 +102,23 @@ def _sizes(index: Index) -> tuple[Indices, Indices, Indices]:
 
 
 def _groups(
-    number: int, index: Index, recipe: Recipe, lineage: Indices | None, source: Source, decoding: int
+    number: int, index: Index, plan: Plan, lineage: Indices | None, source: Source, decoding: int
 ) -> list[Indices]:
     """Each takes the buffer, less what decoding takes; or one block alone, where that is more. In a later pass, a block
     may take a little more than the buffer, as it did when it was written: what it was made of is perhaps gone."""
-    settings = recipe.settings
+    settings = plan.settings
     footprints, most = index.column("footprint"), settings.buffer_blocks
     largest = int(footprints.max())
     enough = buffer_for(footprints, source.format.decoding_bytes(*_sizes(index)))
-    if lineage is None and largest <= recipe.buffer_bytes < enough:
+    if lineage is None and largest <= plan.buffer_bytes < enough:
         raise SourceError(
-            f"{recipe.source}: a block takes {format_size(largest)} in memory, beside what reading takes, more than "
-            f"the buffer of {format_size(recipe.buffer_bytes)} holds",
+            f"{plan.source}: a block takes {format_size(largest)} in memory, beside what reading takes, more than "
+            f"the buffer of {format_size(plan.buffer_bytes)} holds",
             hint=way_out(enough),
             kind="memory",
         )
-    limit = recipe.buffer_bytes if lineage is None else max(recipe.buffer_bytes, largest)
-    capacity = min(limit, max(largest, recipe.buffer_bytes - decoding))
+    limit = plan.buffer_bytes if lineage is None else max(plan.buffer_bytes, largest)
+    capacity = min(limit, max(largest, plan.buffer_bytes - decoding))
     key = (settings.seed, number, GROUPS)
     try:
         if settings.with_replacement:
@@ -128,31 +128,31 @@ def _groups(
         else:
             groups = cut_evenly(footprints, lineage, capacity, key, most)
     except ValueError as error:
-        raise SourceError(f"{recipe.source}: {error}", hint=way_out(enough), kind="memory") from error
+        raise SourceError(f"{plan.source}: {error}", hint=way_out(enough), kind="memory") from error
     if most is not None and number == 1 and len(groups) > -(-len(footprints) // most):
         enough = int(np.sort(footprints)[-most:].sum())
         raise SourceError(
-            f"{recipe.source}: {most} blocks take up to {format_size(enough)} in memory, more than the buffer of "
-            f"{format_size(recipe.buffer_bytes)} holds beside what reading takes",
+            f"{plan.source}: {most} blocks take up to {format_size(enough)} in memory, more than the buffer of "
+            f"{format_size(plan.buffer_bytes)} holds beside what reading takes",
             hint=way_out(enough + decoding),
             kind="memory",
         )
     return groups
 
 
-def _counts(index: Index, recipe: Recipe, cut: Sequence[Indices], source: Source, is_last: bool) -> tuple[int, int]:
+def _counts(index: Index, plan: Plan, cut: Sequence[Indices], source: Source, is_last: bool) -> tuple[int, int]:
     """Shards a group, and blocks a shard: at least as many blocks as were read, of about `BLOCK_BYTES` at the most, and
     of no more than a 64th of the buffer, because some formats write whole blocks."""
-    settings, groups = recipe.settings, len(cut)
-    largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, recipe.buffer_bytes // _BLOCK_SHARE))
+    settings, groups = plan.settings, len(cut)
+    largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, plan.buffer_bytes // _BLOCK_SHARE))
     same, small = index.blocks.num_rows / groups, index.footprint / (groups * largest)
     if not is_last:
         return max(1, round(same), -int(-small // 1)), 1
-    total: float = recipe.shards
+    total: float = plan.shards
     if settings.shard_records is not None:
         total = index.records / settings.shard_records
     elif settings.shard_bytes is not None:
-        total = index.bytes * (recipe.growth if recipe.settings.passes == 1 else 1) / settings.shard_bytes
+        total = index.bytes * (plan.growth if plan.settings.passes == 1 else 1) / settings.shard_bytes
     shards = max(1, min(round(total / groups), _fewest_records(index, cut)))
     if not source.format.traits.has_ranges:
         return shards, 1

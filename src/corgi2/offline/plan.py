@@ -1,7 +1,7 @@
 """What a shuffle is to do: what a person chose, and what follows from it and from the source.
 
-A recipe is all that the output's bytes depend on beside the records. It is kept in the target, written once, and an
-unfinished target goes on with its own recipe and with no other.
+A plan is all that the output's bytes depend on beside the records. It is kept in the target, written once, and an
+unfinished target goes on with its own plan and with no other.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from corgi2.offline.settings import Settings, as_given
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class Plan:
     """The settings, and what was settled with them."""
 
     source: str
@@ -46,11 +46,11 @@ class Recipe:
         strict = replace(self, settings=replace(self.settings, skip_bad=False))
         return hashlib.sha256(strict.encode()).hexdigest()[:16]
 
-    def lenient(self) -> "Recipe":
+    def lenient(self) -> "Plan":
         """The same with --skip-bad."""
         return replace(self, settings=replace(self.settings, skip_bad=True))
 
-    def equals(self, other: "Recipe") -> bool:
+    def equals(self, other: "Plan") -> bool:
         """Whether both give the same shards."""
         return replace(self, key=0) == replace(other, key=0)
 
@@ -58,12 +58,12 @@ class Recipe:
         return seal(json.dumps(asdict(self), indent=2).encode())
 
     @staticmethod
-    def decode(data: bytes | bytearray, name: str) -> "Recipe":
+    def decode(data: bytes | bytearray, name: str) -> "Plan":
         way_out = "restore it from a backup, or, if shards were copied, delete the folder to shuffle anew"
         try:
             values: dict[str, Any] = json.loads(bytes(unseal(data, name, way_out)))
             values |= {"settings": Settings(**values["settings"]), "skipped": tuple(values["skipped"])}
-            return Recipe(**values)
+            return Plan(**values)
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: the plan is damaged ({error}); {way_out}") from error
 

@@ -20,8 +20,8 @@ from corgi2.offline.job import START_ANEW, Job, load_plan
 from corgi2.offline.journal import DISCARDED, Journal
 from corgi2.offline.names import next_names, prefix_of
 from corgi2.offline.outline import outline
-from corgi2.offline.passes import Stage, first_stage
-from corgi2.offline.plan import Recipe
+from corgi2.offline.passes import Pass, first_pass
+from corgi2.offline.plan import Plan
 from corgi2.offline.resume import check_empty, check_not_back, check_own, with_what_is_left
 from corgi2.offline.settings import Settings
 from corgi2.sizes import format_size
@@ -38,13 +38,13 @@ def plan_shuffle(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None,
     settings: Settings,
-    storage_options: Options | None = None,
-    target_options: Options | None = None,
+    src_options: Options | None = None,
+    dst_options: Options | None = None,
     restart: bool = False,
 ) -> Job:
     """The job that a shuffle would do. Nothing is touched, but in place ``restart`` discards an unfinished one, as long
     as nothing was consumed; into another folder the run does that, once it is clear that it can begin."""
-    job = _planned(src, dst, settings, storage_options, target_options, restart)
+    job = _planned(src, dst, settings, src_options, dst_options, restart)
     return replace(job, given_bytes=settings.buffer_bytes or 0)
 
 
@@ -52,19 +52,19 @@ def _planned(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None,
     settings: Settings,
-    storage_options: Options | None,
-    target_options: Options | None,
+    src_options: Options | None,
+    dst_options: Options | None,
     restart: bool,
 ) -> Job:
     with naming_ways_out(settings):
         if not settings.in_place:
             if dst is None:
                 raise ValueError("name a folder to write to, or give --in-place")
-            target = open_store(os.fspath(dst), target_options)
-            return _plan_to(find_source(src, storage_options, "shuffle"), target, settings, restart)
+            target = open_store(os.fspath(dst), dst_options)
+            return _plan_to(find_source(src, src_options, "shuffle"), target, settings, restart)
         if dst is not None:
             raise ValueError(f"--in-place has no target (got {os.fspath(dst)}); leave out one of the two")
-        return _plan_in_place(src, settings, storage_options, restart)
+        return _plan_in_place(src, settings, src_options, restart)
 
 
 @contextmanager
@@ -94,19 +94,19 @@ def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -
     if held is None:
         check_empty(journal, listing)
         return _new_job(source, target, settings, generation=0, prefix=prefix_of(source))
-    recipe, index = held
+    plan, index = held
     done = journal.read_done() if runs(entry.path for entry in listing).get(0, False) else None
     is_done, most = done is not None, done.buffer_bytes if done is not None else None
-    if settings.skip_bad and not recipe.settings.skip_bad:
-        recipe.lenient().check(source.url, settings, target.url, is_done, most)
-        if _is_same_leniently(recipe, source):
-            recipe = recipe.lenient()
+    if settings.skip_bad and not plan.settings.skip_bad:
+        plan.lenient().check(source.url, settings, target.url, is_done, most)
+        if _is_same_leniently(plan, source):
+            plan = plan.lenient()
         elif not is_done:
-            return _anew_leniently(source, journal, recipe, listing)
-    recipe.check(source.url, settings, target.url, is_done, most)
+            return _anew_leniently(source, journal, plan, listing)
+    plan.check(source.url, settings, target.url, is_done, most)
     start_anew = _DELETE if is_done else START_ANEW
-    source = replace(source, entries=_planned_entries(recipe, index, source.entries, source.url, start_anew))
-    job = _resumed(recipe, index, source, target)
+    source = replace(source, entries=_planned_entries(plan, index, source.entries, source.url, start_anew))
+    job = _resumed(plan, index, source, target)
     if not is_done:
         check_own(job, listing)
     return job
@@ -119,14 +119,14 @@ def _anew(source: Source, journal: Journal, settings: Settings, listing: Sequenc
     return replace(job, discarded=ours)
 
 
-def _is_same_leniently(recipe: Recipe, source: Source) -> bool:
+def _is_same_leniently(plan: Plan, source: Source) -> bool:
     """Whether the plan would be this one if it had been made with --skip-bad: then its groups stay."""
-    settings = replace(recipe.lenient().settings, buffer_bytes=recipe.buffer_bytes)
-    other, _ = foresee(source, settings, recipe.generation, recipe.prefix)
-    return replace(other, settings=recipe.settings).equals(recipe)
+    settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)
+    other, _ = foresee(source, settings, plan.generation, plan.prefix)
+    return replace(other, settings=plan.settings).equals(plan)
 
 
-def _anew_leniently(source: Source, journal: Journal, recipe: Recipe, listing: Sequence[Entry]) -> Job:
+def _anew_leniently(source: Source, journal: Journal, plan: Plan, listing: Sequence[Entry]) -> Job:
     """Where blocks are parts of shards, their groups are others than those of whole shards, which --skip-bad mixes."""
     other = journal.other()
     if other:
@@ -134,7 +134,7 @@ def _anew_leniently(source: Source, journal: Journal, recipe: Recipe, listing: S
             f"{journal.store.url}: with --skip-bad other blocks are mixed, and another run is at work there ({other})",
             hint=f"end it, and give the command again (if it is dead, delete {journal.lock_path} there first)",
         )
-    settings = replace(recipe.lenient().settings, buffer_bytes=recipe.buffer_bytes)
+    settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)
     job = _anew(source, journal, settings, listing)
     _log.warning("%s: --skip-bad mixes whole shards; what was mixed in parts of them is made anew", journal.store.url)
     return job
@@ -162,30 +162,30 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
     held = load_plan(Journal(store, generation))
     if held is None:
         raise SourceError(f"{store.url}: the plan of a shuffle in place has just been deleted; give the command again")
-    recipe, index = held
+    plan, index = held
     if Journal(store, generation).fate() == DISCARDED:
         raise SourceError(f"{store.url}: a --restart of the shuffle in place was stopped there; give it again")
-    recipe.check(store.url, settings, store.url, is_done=False)
-    source = Source(store, tuple(index.entries), format_of(recipe.suffix), (), patterns)
-    return with_what_is_left(_resumed(recipe, index, source, store), listing)
+    plan.check(store.url, settings, store.url, is_done=False)
+    source = Source(store, tuple(index.entries), format_of(plan.suffix), (), patterns)
+    return with_what_is_left(_resumed(plan, index, source, store), listing)
 
 
 def _new_job(
     source: Source, target: Store, settings: Settings, generation: int, prefix: str, freed_bytes: int = 0
 ) -> Job:
-    recipe, first = foresee(source, settings, generation, prefix)
-    job = Job(recipe, target, first.index, first, is_begun=False)
+    plan, first = foresee(source, settings, generation, prefix)
+    job = Job(plan, target, first.index, first, is_begun=False)
     target.check_writable()
     _check_space(job, freed_bytes)
     return job
 
 
-def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Recipe, Stage]:
+def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Plan, Pass]:
     """What a shuffle would do, and its first pass; no target is needed to know."""
     buffer_bytes = settings.buffer_bytes or usable_memory() // 2
     profile = _profile(source, settings.skip_bad)
     blocks = outline(source, settings, buffer_bytes, profile)
-    recipe = Recipe(
+    plan = Plan(
         source=source.url,
         suffix=source.format.suffix,
         settings=settings,
@@ -198,7 +198,7 @@ def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str
         blocks_sha256=hashlib.sha256(encode_index(blocks.index)).hexdigest(),
         skipped=blocks.skipped,
     )
-    return recipe, first_stage(blocks.source, blocks.index, recipe)
+    return plan, first_pass(blocks.source, blocks.index, plan)
 
 
 def _profile(source: Source, skip_bad: bool) -> str:
@@ -213,8 +213,8 @@ def _profile(source: Source, skip_bad: bool) -> str:
                 raise
 
 
-def _resumed(recipe: Recipe, index: Index, source: Source, target: Store) -> Job:
-    return Job(recipe, target, index, first_stage(source, index, recipe), is_begun=True)
+def _resumed(plan: Plan, index: Index, source: Source, target: Store) -> Job:
+    return Job(plan, target, index, first_pass(source, index, plan), is_begun=True)
 
 
 def _check_apart(source: Source, target: Store) -> None:
@@ -280,17 +280,15 @@ def _check_space(job: Job, freed_bytes: int) -> None:
         raise SourceError(
             f"{job.target.url}: {format_size(free)} are free, {format_size(job.needed_bytes)} are needed",
             hint="make room"
-            + ("" if job.recipe.settings.in_place else ", name another disk, or shuffle with --in-place"),
+            + ("" if job.plan.settings.in_place else ", name another disk, or shuffle with --in-place"),
             kind="space",
         )
 
 
-def _planned_entries(
-    recipe: Recipe, index: Index, found: Iterable[Entry], url: str, start_anew: str
-) -> tuple[Entry, ...]:
+def _planned_entries(plan: Plan, index: Index, found: Iterable[Entry], url: str, start_anew: str) -> tuple[Entry, ...]:
     """The shards as planned, if they still are what they were."""
     now, planned, listed = {entry.path: entry for entry in found}, index.entries, list[Entry | None]()
-    left_out = {line.split(": at byte ")[0].removeprefix(f"{url}/") for line in recipe.skipped}
+    left_out = {line.split(": at byte ")[0].removeprefix(f"{url}/") for line in plan.skipped}
     for entry in planned:
         listed.append(now.pop(entry.path, None))
         if listed[-1] != entry:

@@ -11,39 +11,40 @@ Memory: one group, which fits the buffer, and a few slices.
 import logging
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal
 
-import numpy as np
-
+from corgi2.arguments import suggesting
 from corgi2.budget import check_usable
 from corgi2.dataset import Index, load_index, make_index, merge, save_index, with_entries, without
 from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.host import keeping_sigterm
 from corgi2.offline.consumed import Consumed
 from corgi2.offline.discard import discard
-from corgi2.offline.group import Mixing
+from corgi2.offline.engines.engine import Engine
+from corgi2.offline.engines.local import LocalEngine
 from corgi2.offline.job import Job, commit_plan
 from corgi2.offline.journal import Done, Marker, PassSum
-from corgi2.offline.passes import Stage, next_stage
+from corgi2.offline.passes import Pass, next_pass
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.resume import new_shards
 from corgi2.offline.settings import Settings
-from corgi2.offline.work import Made, Work
+from corgi2.offline.task import Made, Task
 from corgi2.progress import Bar, progress
-from corgi2.records import BLOCK_BYTES, Arena, Digest, Scan, checksum_of
+from corgi2.records import BLOCK_BYTES, Digest, Scan, checksum_of
 from corgi2.sizes import parse_size, plural
 from corgi2.stores import Options, Requests, StoredShard
 
 _log = logging.getLogger("corgi2")
 
 _SHOWN = 3
+_WORKERS = 4
 
 
+@suggesting
 def shuffle(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,
@@ -59,15 +60,40 @@ def shuffle(
     skip_bad: bool = False,
     restart: bool = False,
     workers: int | None = None,
-    engine: str = "local",
+    engine: Literal["local", "ray"] = "local",
+    tasks: int | None = None,
     address: str | None = None,
-    storage_options: Options | None = None,
-    target_options: Options | None = None,
+    src_options: Options | None = None,
+    dst_options: Options | None = None,
 ) -> Report:
-    """Shuffle ``src`` into ``dst``, or in place, or go on where an earlier run of the same plan stopped.
+    """Shuffle ``src`` into ``dst``, or in place, or resume where an earlier run of the same plan stopped.
 
-    ``workers`` reads and writes at a time, 4 by default. With ``engine="ray"``, groups are tasks of the cluster at
-    ``address``, each with a buffer of its own, and ``workers`` are tasks a node, 1 by default.
+    Random groups of blocks are read into memory, shuffled, and written as new shards of the same format. No record is
+    lost, repeated or altered; `corgi2.verify` proves it. The output depends on the source, the seed and the options,
+    never on how often the run was stopped. Give the same call again to resume.
+
+    Args:
+        src: A folder, one shard, a glob (``train-*.tar``) or a brace range (``train-{000000..000146}.tar``), on this
+            machine or in ``s3://``, ``gs://``, ``az://``.
+        dst: An empty folder, or one that an unfinished run of the same plan has written to.
+        buffer: Memory for one group of blocks, such as ``"8GB"``; a larger one mixes better. By default half of what
+            this process may use. The process as a whole stays below 1.15 × buffer + 200 MB.
+        buffer_blocks: Mix so many blocks at a time (n), not more.
+        seed: Another seed gives another order.
+        passes: Mix again what was mixed, with blocks of other groups; two passes mix almost any data set.
+        with_replacement: Draw blocks and records as the paper's Algorithm 2 does, which drops about half of them.
+        shard_size: Write shards of about this size. By default about as many shards as the source has.
+        shard_records: Write shards of about so many records.
+        in_place: Replace the shards of ``src``, group by group, without a second copy. Old shards are deleted once the
+            new ones are safe.
+        skip_bad: Leave damaged shards out, and list them in the report.
+        restart: Discard what an unfinished shuffle has written to ``dst``, and begin anew.
+        workers: Reads and writes in flight in one process, 4 by default. Changes the speed, never the output.
+        engine: ``"local"``, or ``"ray"``: groups are tasks of a Ray cluster, each with a buffer of its own.
+        tasks: With Ray: tasks per node, 1 by default.
+        address: With Ray: the cluster's address, or ``"auto"``. By default Ray is started on this machine.
+        src_options: Options for the source's store (docs/stores.md).
+        dst_options: The same for the target's.
     """
     settings = Settings(
         buffer_bytes=None if buffer is None else parse_size(buffer),
@@ -80,24 +106,25 @@ def shuffle(
         in_place=in_place,
         skip_bad=skip_bad,
     )
-    job = plan_shuffle(src, dst, settings, storage_options, target_options, restart)
-    return run_shuffle(job, workers, engine, address)
+    job = plan_shuffle(src, dst, settings, src_options, dst_options, restart)
+    return run_shuffle(job, workers, engine, tasks, address)
 
 
-def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", address: str | None = None) -> Report:
+def run_shuffle(
+    job: Job,
+    workers: int | None = None,
+    engine: str = "local",
+    tasks: int | None = None,
+    address: str | None = None,
+) -> Report:
     """Do what was planned, here or on a cluster."""
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers must be at least 1 (got {workers})")
-    if engine not in ("local", "ray"):
-        raise ValueError(f"--engine is local or ray (got {engine!r})")
-    if address is not None and engine != "ray":
-        raise ValueError("--address names a Ray cluster: give --engine ray with it")
+    makers = _engine(engine, workers, tasks, address)
     started = time.monotonic()
-    run = _Run(job, workers or 4, _ray(workers or 1, address) if engine == "ray" else None)
-    with naming_ways_out(job.recipe.settings):
+    run = _Run(job, makers)
+    with naming_ways_out(job.plan.settings):
         index = run.complete()
         if index is None:
-            if engine == "local":
+            if makers.is_here:
                 check_usable(job.promised_bytes, job.room_bytes, job.target.url)
             index = run.make()
     stores = {id(store): store for store in (job.first.source.store, job.target)}.values()
@@ -109,26 +136,35 @@ def run_shuffle(job: Job, workers: int | None = None, engine: str = "local", add
         groups=run.groups,
         n=job.first.n,
         shards=index.shards.num_rows,
-        passes=job.recipe.settings.passes,
+        passes=job.plan.settings.passes,
         reads=sum(count.reads for count in counts),
         writes=sum(count.writes for count in counts),
         deletes=sum(count.deletes for count in counts),
         seconds=time.monotonic() - started,
         buffer_bytes=job.room_bytes,
         resumed_groups=run.groups - run.made,
-        skipped=(*job.recipe.skipped, *run.skipped),
+        skipped=(*job.plan.skipped, *run.skipped),
     )
 
 
-def _ray(tasks: int, address: str | None) -> "Engine":
+def _engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> Engine:
+    for argument, value in (("workers", workers), ("tasks", tasks)):
+        if value is not None and value < 1:
+            raise ValueError(f"{argument}={value} must be at least 1")
+    if name not in ("local", "ray"):
+        raise ValueError(f"engine={name!r} is neither 'local' nor 'ray'")
+    if name == "local" and (address is not None or tasks is not None):
+        raise ValueError("address= and tasks= speak of a Ray cluster: give engine='ray' with them")
+    if name == "local":
+        return LocalEngine(workers or _WORKERS)
     try:
         with keeping_sigterm():  # for which Ray has a handler of its own
             from corgi2.offline.engines.ray import RayEngine
     except ImportError as error:
         raise SourceError(
-            f"--engine ray needs Ray, which is not installed ({error})", hint="pip install 'corgi2[ray]'"
+            f"engine='ray' needs Ray, which is not installed ({error})", hint="pip install 'corgi2[ray]'"
         ) from error
-    return RayEngine(tasks, address)
+    return RayEngine(workers or _WORKERS, tasks or 1, address)
 
 
 @dataclass(slots=True)
@@ -136,8 +172,7 @@ class _Run:
     """All passes of a job."""
 
     job: Job
-    workers: int
-    engine: "Engine | None" = None
+    engine: Engine
     requests: Requests = field(default_factory=Requests)
     """Those that were made elsewhere."""
     groups: int = 0
@@ -194,22 +229,21 @@ class _Run:
             discard(job.journal, job.discarded)
         self.job = job = commit_plan(job)
         job.target.sweep()
-        if job.recipe.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
+        if job.plan.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
             _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", job.target.url)
         self.groups = 0
-        with job.journal.lock() as other, self.engine.running() if self.engine is not None else nullcontext():
+        with job.journal.lock() as other, self.engine.running():
             if other:
                 _log.warning("%s: another run is at work there (%s); both may go on", job.target.url, other)
-            stage = job.first
-            arena = Work(job.recipe, job.target, stage, job.room_bytes).arena() if self.engine is None else None
+            pass_ = job.first
             while True:
-                markers = self._pass(stage, arena)
-                if stage.is_last:
+                markers = self._pass(pass_)
+                if pass_.is_last:
                     break
-                stage = next_stage(stage, markers, job.recipe, job.target)
-            index = _finish(job, stage, markers)
+                pass_ = next_pass(pass_, markers, job.plan, job.target)
+            index = _finish(job, pass_, markers)
         # After the lock is gone: with this, everything is done.
-        replaced = tuple(job.journal.replaced_paths()) if job.recipe.settings.in_place else ()
+        replaced = tuple(job.journal.replaced_paths()) if job.plan.settings.in_place else ()
         job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes, replaced))
         job.target.sweep()
         return index
@@ -226,34 +260,34 @@ class _Run:
 
     def _check_skipped(self) -> None:
         """Nobody who did not ask for it is told that all is well when shards were left out, by another run."""
-        if self.skipped and not self.job.recipe.settings.skip_bad:
+        if self.skipped and not self.job.plan.settings.skip_bad:
             raise SourceError(
                 f"{self.job.target.url}: damaged shards were left out there by a run with --skip-bad "
                 f"({len(self.skipped)}, such as {self.skipped[0]})",
                 hint="give the same command with --skip-bad to agree, or name an empty folder",
             )
 
-    def _pass(self, stage: Stage, arena: Arena | None) -> list[Marker]:
-        markers = _Pass(Work(self.job.recipe, self.job.target, stage, self.job.room_bytes), requests=self.requests)
+    def _pass(self, pass_: Pass) -> list[Marker]:
+        markers = _PassRun(Task(self.job.plan, self.job.target, pass_, self.job.room_bytes), requests=self.requests)
         with _naming_ways_back(self.job):
-            found = markers.run(self.workers, self.engine, arena)
-        self.groups += len(stage.groups)
+            found = markers.run(self.engine)
+        self.groups += len(pass_.groups)
         self.made += len(markers.made)
         self.skipped += [line for marker in found for line in marker.skipped]
         self._check_skipped()
         if not any(marker.shards for marker in found):
             raise SourceError(
-                f"{self.job.recipe.source}: no shard is sound ({len(self.skipped)} damaged, such as "
+                f"{self.job.plan.source}: no shard is sound ({len(self.skipped)} damaged, such as "
                 f"{self.skipped[0]}); nothing was left to shuffle"
             )
         sums = _sum(marker.input for marker in found), _sum(marker.output for marker in found)
-        self._check_passed_on(stage.number, sums[0])
+        self._check_passed_on(pass_.number, sums[0])
         self.sums.append(PassSum(len(found), *sums))
         return found
 
     def _check_passed_on(self, number: int, taken: Digest) -> None:
         """A pass has read all that the pass before wrote, and nothing else."""
-        if not self.sums or self.job.recipe.settings.with_replacement or taken == self.sums[-1].output:
+        if not self.sums or self.job.plan.settings.with_replacement or taken == self.sums[-1].output:
             return
         raise SourceError(
             f"{self.job.target.url}: pass {number} read {taken}, but the pass before wrote {self.sums[-1].output}; the "
@@ -261,82 +295,41 @@ class _Run:
         )
 
 
-class Engine(Protocol):
-    """Makes groups somewhere else."""
-
-    def running(self) -> AbstractContextManager[None]:
-        """While groups are made."""
-
-    def make(self, work: Work, groups: Sequence[int]) -> Generator[Made, None, None]:
-        """What became of each group, in any order; each has written its marker."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """One stage of a job."""
+class _PassRun:
+    """One pass of a job."""
 
-    work: Work
+    task: Task
     made: dict[int, Marker] = field(default_factory=dict)
     requests: Requests = field(default_factory=Requests)
     """Those that were made elsewhere."""
 
-    def run(self, workers: int, engine: Engine | None, arena: Arena | None) -> list[Marker]:
+    def run(self, engine: Engine) -> list[Marker]:
         """Make all groups that have no marker yet; the markers of all."""
-        journal, stage = self.work.journal, self.work.stage
-        done = set(journal.marked(stage.number, len(stage.groups)))
-        todo = [group for group in range(len(stage.groups)) if group not in done]
-        known = {group: self._marker(group) for group in done} if stage.consumes else {}
-        consumed = Consumed(stage, journal, self.work.recipe.settings.in_place)
+        journal, pass_ = self.task.journal, self.task.pass_
+        done = set(journal.marked(pass_.number, len(pass_.groups)))
+        todo = [group for group in range(len(pass_.groups)) if group not in done]
+        known = {group: self._marker(group) for group in done} if pass_.consumes else {}
+        consumed = Consumed(pass_, journal, self.task.plan.settings.in_place)
         consumed.catch_up(known)
-        lengths = stage.index.column("length")
-        sizes = {group: int(lengths[np.unique(stage.groups[group])].sum()) for group in todo}
-        label = "shuffling" if self.work.recipe.settings.passes == 1 else f"pass {stage.number}"
-        with progress(label, sum(sizes.values()), len(todo)) as bar:
-            if engine is None:
-                self._here(todo, workers, arena or self.work.arena(), consumed, bar)
-            else:
-                self._there(todo, engine, consumed, bar, sizes)
+        label = "shuffling" if self.task.plan.settings.passes == 1 else f"pass {pass_.number}"
+        with progress(label, sum(map(self.task.bytes_of, todo)), len(todo)) as bar:
+            engine.make(self.task, todo, bar.advance, lambda made: self._settle(made, consumed, bar))
         known |= self.made
-        return [known.get(group) or self._marker(group) for group in range(len(stage.groups))]
+        return [known.get(group) or self._marker(group) for group in range(len(pass_.groups))]
 
-    def _here(self, todo: Sequence[int], workers: int, arena: Arena, consumed: "Consumed", bar: Bar) -> None:
-        """By threads. While a group's shards are on their way to the store, the next one is read."""
-        groups = self.work.stage.groups
-        with self.work.threads(workers) as threads, threads.stopping():
-            mixer = self.work.mixer(arena, threads, bar.advance)
-            before: Future[None] | None = None
-            for group in todo:
-                mixing = self.work.start(mixer, group, groups[group])
-                if before is not None:
-                    before.result()
-                before = threads.settler.submit(self._settle, group, mixing, consumed)
-                bar.step()
-            if before is not None:
-                before.result()
-
-    def _settle(self, group: int, mixing: Mixing | None, consumed: "Consumed") -> None:
-        """Write the marker, then delete what the group has consumed."""
-        marker = self.work.settle(mixing)
-        if marker is not None:
-            self.made[group] = marker
-        consumed.by(group)
-
-    def _there(
-        self, todo: Sequence[int], engine: Engine, consumed: "Consumed", bar: Bar, sizes: Mapping[int, int]
-    ) -> None:
-        with closing(engine.make(self.work, todo)) as results:  # which cancels the rest, and not when it is collected
-            for made in results:
-                if made.marker is not None:
-                    self.made[made.group] = made.marker
-                self.requests.add(made.requests)
-                consumed.by(made.group)
-                bar.advance(sizes[made.group])
-                bar.step()
+    def _settle(self, made: Made, consumed: Consumed, bar: Bar) -> None:
+        """A group has its marker: what it has consumed can go."""
+        if made.marker is not None:
+            self.made[made.group] = made.marker
+        self.requests.add(made.requests)
+        consumed.by(made.group)
+        bar.step()
 
     def _marker(self, group: int) -> Marker:
-        marker = self.work.marker(group)
+        marker = self.task.marker(group)
         if marker is None:
-            raise SourceError(f"{self.work.target.url}: the marker of group {group} is gone; give the command again")
+            raise SourceError(f"{self.task.target.url}: the marker of group {group} is gone; give the command again")
         return marker
 
 
@@ -354,7 +347,7 @@ def _naming_ways_back(job: Job) -> Iterator[None]:
 
 def _way_back(job: Job, number: int, group: int) -> str:
     """To a shard that a group wrote for the next pass. What later passes read was deleted as it was consumed."""
-    in_place, marker = job.recipe.settings.in_place, job.journal.marker_path(number, group)
+    in_place, marker = job.plan.settings.in_place, job.journal.marker_path(number, group)
     if number == 1 and not in_place:
         return f"delete {marker} there, and give the same command again: its group is made anew, the others stay"
     if not in_place:
@@ -366,10 +359,10 @@ def _way_back(job: Job, number: int, group: int) -> str:
     return "what it was made of was consumed: restore it, or the whole folder, from a backup"
 
 
-def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
+def _finish(job: Job, pass_: Pass, markers: Sequence[Marker]) -> Index:
     """Write the index of the new shards, once they are all there."""
     shards = sorted(
-        ((shard, stage.lineage[marker.group]) for marker in markers for shard in marker.shards),
+        ((shard, pass_.lineage[marker.group]) for marker in markers for shard in marker.shards),
         key=lambda pair: pair[0].path,
     )
     there = {entry.path: entry for entry in job.target.list()}
@@ -383,10 +376,10 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
         (there[shard.path], Scan(shard.blocks, schema, shard.checksum, (tuple(numbers),) * len(shard.blocks)))
         for shard, numbers in shards
     ]
-    index = make_index(job.recipe.suffix, BLOCK_BYTES, scans)
-    named = new_shards(job.recipe, there, len(stage.groups) * stage.shards)
+    index = make_index(job.plan.suffix, BLOCK_BYTES, scans)
+    named = new_shards(job.plan, there, len(pass_.groups) * pass_.shards)
     stale = named - {shard.path for shard, _ in shards}  # of a group that has fewer records since one was replaced
-    for path in [*job.journal.between(stage.number), *sorted(stale)]:  # drawn by no group, or by one that was overtaken
+    for path in [*job.journal.between(pass_.number), *sorted(stale)]:  # drawn by no group, or by one that was overtaken
         job.target.delete(path)
     save_index(job.target, _beside_others(job, index))
     return index
@@ -394,9 +387,9 @@ def _finish(job: Job, stage: Stage, markers: Sequence[Marker]) -> Index:
 
 def _way_out(job: Job) -> str:
     """From a shard that is not what its group's marker says. What was consumed cannot be read again."""
-    if job.recipe.settings.in_place:
+    if job.plan.settings.in_place:
         return "what it was made of was consumed: restore it from a backup, and give the command again"
-    if job.recipe.settings.passes > 1:
+    if job.plan.settings.passes > 1:
         return "restore it, or give --restart to discard what was written and begin anew"
     return f"delete {job.journal.pass_folder(1)}/groups there, and give the command again to make it anew"
 
@@ -407,5 +400,5 @@ def _sum(digests: Iterable[Digest]) -> Digest:
 
 def _beside_others(job: Job, index: Index) -> Index:
     """In place, the folder may hold other shards, which the index knows."""
-    known = load_index(job.target) if job.recipe.settings.in_place else None
+    known = load_index(job.target) if job.plan.settings.in_place else None
     return index if known is None else merge(without(known, {entry.path for entry in job.index.entries}), index)

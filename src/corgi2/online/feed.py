@@ -90,7 +90,7 @@ class Feed:
         rank: int | None = None,
         world_size: int | None = None,
         batch_format: str = "numpy",
-        storage_options: Mapping[str, str] | None = None,
+        src_options: Mapping[str, str] | None = None,
     ) -> None:
         _check("picks", picks, ("even", "random"))
         _check("tail", tail, ("drop", "repeat", "keep"))
@@ -103,7 +103,7 @@ class Feed:
             whole_number("buffer_blocks", buffer_blocks, 1),
         )
         self.buffer_bytes = _auto_buffer() if buffer == "auto" else parse_size(buffer)
-        self.catalog = open_catalog(uri, storage_options, not repeat, self.buffer_bytes)
+        self.catalog = open_catalog(uri, src_options, not repeat, self.buffer_bytes)
         self.rules = Rules(seed, bool(shuffle), picks, tail, bool(drop_last))
         self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
         self.buffer_blocks = buffer_blocks

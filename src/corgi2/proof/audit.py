@@ -27,7 +27,7 @@ from corgi2.dataset import (
     without,
 )
 from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
-from corgi2.offline import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard, Recipe, load_plan
+from corgi2.offline import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard, Plan, load_plan
 from corgi2.progress import progress
 from corgi2.records import READING_BYTES, Block, Checksum, Digest, ShardFile, WatchedShard, checksum_of, number_array
 from corgi2.sizes import plural
@@ -74,13 +74,13 @@ class Audit:
 
 def audit(
     dst: str | os.PathLike[str],
-    storage_options: Options | None = None,
+    src_options: Options | None = None,
     *,
     quick: bool = False,
     memory: int = _THREADS * READING_BYTES,
 ) -> Audit:
     """Check shuffled data against its index and its markers; ``quick`` reads no shard."""
-    target = find_source(dst, storage_options, "verify")
+    target = find_source(dst, src_options, "verify")
     kept = _read_kept(target.store)
     problems = [*kept.problems]
     index = _read_index(target, problems, bool(kept.shuffles))
@@ -99,7 +99,7 @@ def audit(
         index.records,
         len(written),
         quick,
-        last is not None and last.recipe.settings.with_replacement,
+        last is not None and last.plan.settings.with_replacement,
         last.skipped if last is not None else (),
         tuple(problems),
         kept.notes,
@@ -227,14 +227,14 @@ def _blocks_of(index: Index, shard: int) -> list[Block]:
 class _Shuffle:
     """What a finished shuffle has kept of itself."""
 
-    recipe: Recipe
+    plan: Plan
     done: Done
     markers: tuple[Marker, ...]
     """Of its last pass."""
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        return (*self.recipe.skipped, *self.done.skipped)
+        return (*self.plan.skipped, *self.done.skipped)
 
 
 @dataclass(slots=True)
@@ -293,19 +293,19 @@ def _read_shuffle(journal: Journal, kept: _Kept) -> None:
             raise SourceError(
                 f"{journal.store.url}/{gone}: is gone; restore it from a backup, or compare with the source"
             )
-        recipe, index = held
+        plan, index = held
         _check_decisions(journal, kept)
         kept.problems += [f"{journal.store.url}/{path}: is gone" for path in done.replaced if path not in kept.files]
     except SourceError as error:
         kept.problems.append(str(error))
         return
-    for entry in index.entries if recipe.settings.in_place else ():
+    for entry in index.entries if plan.settings.in_place else ():
         kept.live.pop(entry.path, None)
-    markers = tuple(_add_up(journal, recipe, done, kept))
-    kept.covered |= {journal.plan_path, journal.source_path(recipe.blocks_sha256), journal.done_path}
-    kept.shuffles.append(_Shuffle(recipe, done, markers))
+    markers = tuple(_add_up(journal, plan, done, kept))
+    kept.covered |= {journal.plan_path, journal.source_path(plan.blocks_sha256), journal.done_path}
+    kept.shuffles.append(_Shuffle(plan, done, markers))
     for shard in (shard for marker in markers for shard in marker.shards):
-        kept.live[shard.path], kept.keys[shard.path] = shard, recipe.key
+        kept.live[shard.path], kept.keys[shard.path] = shard, plan.key
 
 
 def _check_decisions(journal: Journal, kept: _Kept) -> None:
@@ -316,17 +316,17 @@ def _check_decisions(journal: Journal, kept: _Kept) -> None:
     kept.covered |= {path for path in kept.files if path == journal.fate_path or journal.is_replaced(path)}
 
 
-def _add_up(journal: Journal, recipe: Recipe, done: Done, kept: _Kept) -> list[Marker]:
+def _add_up(journal: Journal, plan: Plan, done: Done, kept: _Kept) -> list[Marker]:
     """Compare the markers of all passes with the sums; those of the last one."""
     before: Digest | None = None
     markers: list[Marker] = []
     for number, sums in enumerate(done.passes, 1):
-        markers = [marker for group in range(sums.groups) if (marker := _marker(journal, number, group, recipe, kept))]
+        markers = [marker for group in range(sums.groups) if (marker := _marker(journal, number, group, plan, kept))]
         taken = sum((marker.input for marker in markers), Digest())
         given = sum((marker.output for marker in markers), Digest())
         if len(markers) < sums.groups or (taken, given) != (sums.input, sums.output):
             kept.problems.append(f"the markers of pass {number} do not add up to what was noted at the end")
-        if not recipe.settings.with_replacement:
+        if not plan.settings.with_replacement:
             unequal = [marker.group for marker in markers if marker.input != marker.output]
             kept.problems += [f"group {group} of pass {number} wrote other records than it read" for group in unequal]
             if before not in (None, taken):
@@ -335,7 +335,7 @@ def _add_up(journal: Journal, recipe: Recipe, done: Done, kept: _Kept) -> list[M
     return markers
 
 
-def _marker(journal: Journal, number: int, group: int, recipe: Recipe, kept: _Kept) -> Marker | None:
+def _marker(journal: Journal, number: int, group: int, plan: Plan, kept: _Kept) -> Marker | None:
     path = journal.marker_path(number, group)
     try:
         marker = journal.read_marker(number, group)
@@ -345,7 +345,7 @@ def _marker(journal: Journal, number: int, group: int, recipe: Recipe, kept: _Ke
     kept.covered.add(path)
     if marker is None:
         kept.problems.append(f"{journal.store.url}/{path}: is gone")
-    elif (marker.group, marker.plan) != (group, recipe.id):
+    elif (marker.group, marker.plan) != (group, plan.id):
         kept.problems.append(f"{journal.store.url}/{path}: is the marker of another group, or of another plan")
         return None
     return marker
@@ -359,7 +359,7 @@ def _compare_records(index: Index, found: dict[str, Digest], kept: _Kept) -> lis
         problems.append(f"{count:,} records are there, the index knows {index.records:,}")
     for shuffle in kept.shuffles:
         paths = {shard.path for marker in shuffle.markers for shard in marker.shards}
-        is_whole = all(path in found and kept.keys[path] == shuffle.recipe.key for path in paths)
+        is_whole = all(path in found and kept.keys[path] == shuffle.plan.key for path in paths)
         given = sum((marker.output for marker in shuffle.markers), Digest())
         if is_whole and sum((found[path] for path in paths), Digest()) != given:
             problems.append("the records that are there do not add up to those that were written")

@@ -75,8 +75,8 @@ def verify(
     *,
     quick: bool = False,
     buffer: int | str | None = None,
-    storage_options: Options | None = None,
-    target_options: Options | None = None,
+    src_options: Options | None = None,
+    dst_options: Options | None = None,
 ) -> Verdict: ...
 @overload
 def verify(
@@ -85,8 +85,8 @@ def verify(
     *,
     quick: bool = False,
     buffer: int | str | None = None,
-    storage_options: Options | None = None,
-    target_options: Options | None = None,
+    src_options: Options | None = None,
+    dst_options: Options | None = None,
 ) -> Audit: ...
 def verify(
     src: str | os.PathLike[str],
@@ -94,18 +94,18 @@ def verify(
     *,
     quick: bool = False,
     buffer: int | str | None = None,
-    storage_options: Options | None = None,
-    target_options: Options | None = None,
+    src_options: Options | None = None,
+    dst_options: Options | None = None,
 ) -> Verdict | Audit:
     """Compare two data sets of one format, record by record, in any order; or one that was shuffled with what its
     shuffle kept, ``quick`` without reading its shards. The largest record must fit half of ``buffer``, which is
     1 GB if it is not given."""
     memory = reading_bytes(None if buffer is None else parse_size(buffer))
     if dst is None:
-        return audit(src, storage_options, quick=quick, memory=memory)
+        return audit(src, src_options, quick=quick, memory=memory)
     if quick:
         raise ValueError("--quick compares a shuffled data set with its own sums; leave out the source")
-    source, target = find_source(src, storage_options, "verify"), find_source(dst, target_options, "verify")
+    source, target = find_source(src, src_options, "verify"), find_source(dst, dst_options, "verify")
     if source.format.name != target.format.name:
         raise ValueError(
             f"{source.url} is {source.format.name}, {target.url} is {target.format.name}: no common records"

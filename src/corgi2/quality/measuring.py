@@ -100,14 +100,14 @@ def measure(
     vector: Vector | None = None,
     sample: int = SAMPLE,
     seed: int = 0,
-    storage_options: Options | None = None,
+    src_options: Options | None = None,
 ) -> Measurement:
     """Measure a data set by labels, by numbers, or by ``vector``, a function of a sample (a gradient, say)."""
     if not (labels or features or vector):
         raise ValueError("name a label or a feature, or give a function, to measure by")
     if sample < 2:
         raise ValueError(f"at least two blocks are sampled (got {sample})")
-    source = find_source(uri, storage_options, "inspect")
+    source = find_source(uri, src_options, "inspect")
     return measure_blocks(source, open_index(source) or index_source(source), labels, features, vector, sample, seed)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from corgi2 import theory
 from corgi2.dataset import Catalog, Index, Source, find_source, lineage_of, runs
 from corgi2.errors import Corgi2Error
-from corgi2.offline import Journal, first_stage, load_plan
+from corgi2.offline import Journal, first_pass, load_plan
 from corgi2.online import room_for
 from corgi2.order import window_of
 from corgi2.quality.measuring import Measurement, measure_blocks
@@ -56,22 +56,22 @@ def predict(source: Source, index: Index, by: By, options: Options | None) -> Pr
     held = load_plan(Journal(source.store, max(finished))) if finished else None
     if held is None:
         return "nothing says what it was mixed from"
-    recipe, old = held
-    if recipe.settings.in_place:
+    plan, old = held
+    if plan.settings.in_place:
         return "it was mixed in place, and the shards it was mixed from are gone"
     try:
-        before = replace(find_source(recipe.source, options, "inspect"), entries=tuple(old.entries))
+        before = replace(find_source(plan.source, options, "inspect"), entries=tuple(old.entries))
         measured = by.measure(before, old)
     except Corgi2Error as error:
         return f"what it was mixed from cannot be read ({error})"
-    stage, settings = first_stage(before, old, recipe), recipe.settings
+    pass_, settings = first_pass(before, old, plan), plan.settings
     data = Blocks(measured.blocks, measured.block_records, min(measured.h_D, measured.block_records), raggedness(old))
-    n = min(data.count, max(1, round(data.count / len(stage.groups))))
+    n = min(data.count, max(1, round(data.count / len(pass_.groups))))
     written = max(1.0, min(index.records / index.blocks.num_rows, n * data.examples))
     if settings.with_replacement:
         h = theory.h_with_replacement(data, n)
     elif settings.passes == 2:
-        between = data.total / (len(stage.groups) * stage.shards)
+        between = data.total / (len(pass_.groups) * pass_.shards)
         h = theory.h_butterfly(data, n, written, max(1.0, min(between, n * data.examples)))
     else:
         h = theory.h_after_pass(data, min(data.count, n**settings.passes), written)

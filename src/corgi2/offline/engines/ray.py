@@ -6,7 +6,7 @@ only deals them out, a bounded number at a time, and deletes what was consumed: 
 
 import logging
 import socket
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -18,13 +18,11 @@ from ray.exceptions import RayError
 from corgi2.budget import promised_a_task
 from corgi2.errors import Corgi2Error, SourceError
 from corgi2.host import keeping_sigterm
-from corgi2.offline.work import Made, Work
+from corgi2.offline.task import Made, Task
 from corgi2.sizes import format_size
 
 RETRIES = 20
 """Nodes and workers that may die under one group."""
-THREADS = 4
-"""Reads and writes in flight in one task."""
 _CONNECT_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
 """How often the driver looks whether nodes have come or gone."""
@@ -32,11 +30,16 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """So many tasks at a time on every node of a cluster."""
+    """So many tasks at a time on every node of a cluster, each with so many reads and writes in flight."""
 
-    tasks: int = 1
+    workers: int
+    tasks: int
     address: str | None = None
     """As `ray.init` takes it; None starts Ray on this machine, or joins what `RAY_ADDRESS` names."""
+
+    @property
+    def is_here(self) -> bool:
+        return False
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -57,26 +60,38 @@ class RayEngine:
         finally:
             ray.shutdown()
 
-    def make(self, work: Work, groups: Sequence[int]) -> Generator[Made, None, None]:
-        """What became of each group, as they are finished."""
-        need = promised_a_task(work.room_bytes)
-        _check_memory(need)
-        task = ray.remote(_make).options(
-            num_cpus=1, memory=need, max_retries=RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"
-        )
-        waiting, flying = iter(groups), dict[Any, int]()
+    def make(
+        self,
+        task: Task,
+        groups: Sequence[int],
+        advance: Callable[[int], object],
+        settle: Callable[[Made], object],
+    ) -> None:
+        """A bounded number at a time; if it fails, those that are under way are cancelled."""
+        waiting, flying, remote = iter(groups), dict[Any, int](), _remote(task)
         try:
             while True:
                 for group in islice(waiting, max(0, self.tasks * len(_nodes()) - len(flying))):
-                    flying[task.remote(work.only(group), group)] = group
+                    flying[remote.remote(task.only(group), group, self.workers)] = group
                 if not flying:
                     return
                 ready, _ = ray.wait(list(flying), num_returns=1, timeout=_LOOK_SECONDS)
                 for reference in ready:
-                    yield _result(reference, flying.pop(reference))
+                    made = _result(reference, flying.pop(reference))
+                    advance(task.bytes_of(made.group))
+                    settle(made)
         finally:
             for reference in flying:
                 ray.cancel(reference, force=True)
+
+
+def _remote(task: Task) -> Any:
+    """What makes a group on some node, with the memory that it is promised to take at the most."""
+    need = promised_a_task(task.room_bytes)
+    _check_memory(need)
+    return ray.remote(_make).options(
+        num_cpus=1, memory=need, max_retries=RETRIES, retry_exceptions=False, scheduling_strategy="SPREAD"
+    )
 
 
 def _check_there(address: str | None) -> None:
@@ -90,10 +105,10 @@ def _check_there(address: str | None) -> None:
         raise SourceError(f"no Ray cluster at {address}: {error}; ray status tells where one is") from error
 
 
-def _make(work: Work, group: int) -> Made | Corgi2Error:
+def _make(task: Task, group: int, workers: int) -> Made | Corgi2Error:
     """In a worker. Errors of ours are results: they would come out buried in Ray's own words."""
     try:
-        return work.make(group, THREADS)
+        return task.make(group, workers)
     except Corgi2Error as error:
         return error
 

@@ -13,10 +13,10 @@ from corgi2.budget import arena_bytes, crew, decoding_crew, upload_share
 from corgi2.dataset import of_index
 from corgi2.errors import ChangedError, Corgi2Error, ShardError, SourceError, TooLargeError
 from corgi2.host import give_back
-from corgi2.offline.group import Mixer, Mixing
+from corgi2.offline.group import Mixer, Mixture
 from corgi2.offline.journal import Journal, Marker
-from corgi2.offline.passes import Stage
-from corgi2.offline.plan import Recipe
+from corgi2.offline.passes import Pass
+from corgi2.offline.plan import Plan
 from corgi2.offline.threads import Threads
 from corgi2.order import Indices
 from corgi2.records import Arena
@@ -39,35 +39,35 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A stage, and where its groups go."""
+class Task:
+    """A pass, and where its groups go."""
 
-    recipe: Recipe
+    plan: Plan
     target: Store
-    stage: Stage
+    pass_: Pass
     given_bytes: int = 0
     """The buffer that the run was given, where that is more than the plan's."""
 
     @property
     def room_bytes(self) -> int:
         """Memory for a block that cannot be halved."""
-        return max(self.recipe.buffer_bytes, self.given_bytes)
+        return max(self.plan.buffer_bytes, self.given_bytes)
 
     @property
     def journal(self) -> Journal:
-        return Journal(self.target, self.recipe.generation)
+        return Journal(self.target, self.plan.generation)
 
     def path(self, group: int, shard: int) -> str:
         """Where a shard of a group goes: into the target, or, between two passes, into the journal."""
-        recipe, stage = self.recipe, self.stage
-        if stage.is_last:
-            return f"{recipe.prefix}{group * stage.shards + shard:06d}{recipe.suffix}"
-        return f"{self.journal.pass_folder(stage.number)}/{group:06d}-{shard:03d}{recipe.suffix}"
+        plan, pass_ = self.plan, self.pass_
+        if pass_.is_last:
+            return f"{plan.prefix}{group * pass_.shards + shard:06d}{plan.suffix}"
+        return f"{self.journal.pass_folder(pass_.number)}/{group:06d}-{shard:03d}{plan.suffix}"
 
     def marker(self, group: int) -> Marker | None:
         """Of this plan. Where a store ignores conditions on writes, two that begin at once may both have made one."""
-        marker = self.journal.read_marker(self.stage.number, group)
-        if marker is not None and marker.plan != self.recipe.id:
+        marker = self.journal.read_marker(self.pass_.number, group)
+        if marker is not None and marker.plan != self.plan.id:
             raise SourceError(f"{self.target.url}: group {group} was made by another plan; {_TWO_PLANS}")
         return marker
 
@@ -75,7 +75,7 @@ class Work:
         """Before anything is deleted: the plan that lies there is still this one."""
         path = self.journal.plan_path
         name, found = f"{self.target.url}/{path}", read_path(self.target, path)
-        if found is None or Recipe.decode(found, name).id != self.recipe.id:
+        if found is None or Plan.decode(found, name).id != self.plan.id:
             raise SourceError(f"{name}: was replaced by another plan; {_TWO_PLANS}")
 
     def arena(self) -> Arena:
@@ -83,19 +83,19 @@ class Work:
 
     def threads(self, workers: int) -> Threads:
         """As many as were asked for, or as there is room for."""
-        stage, index, buffer_bytes = self.stage, self.stage.index, self.recipe.buffer_bytes
-        shards = len(stage.groups) * stage.shards
-        held = upload_share(self.target, buffer_bytes, int(self.recipe.growth * index.bytes) // shards)
+        pass_, index, buffer_bytes = self.pass_, self.pass_.index, self.plan.buffer_bytes
+        shards = len(pass_.groups) * pass_.shards
+        held = upload_share(self.target, buffer_bytes, int(self.plan.growth * index.bytes) // shards)
         found = crew(workers, buffer_bytes, held)
-        if stage.source.format.traits.is_decoded:
+        if pass_.source.format.traits.is_decoded:
             sizes = index.column("footprint"), index.column("length")
-            found = decoding_crew(found, buffer_bytes, *sizes, index.footprint // (shards * stage.blocks))
+            found = decoding_crew(found, buffer_bytes, *sizes, index.footprint // (shards * pass_.blocks))
         return Threads(found.readers, found.writers)
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:
-        return Mixer(self.stage, self.target, self.recipe, self.path, arena, threads, advance, self.room_bytes)
+        return Mixer(self.pass_, self.target, self.plan, self.path, arena, threads, advance, self.room_bytes)
 
-    def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixing | None:
+    def start(self, mixer: Mixer, group: int, blocks: Indices) -> Mixture | None:
         """None where another run has made the group meanwhile."""
         if self.marker(group) is not None:
             return None
@@ -103,9 +103,9 @@ class Work:
         try:
             return mixer.start(group, blocks)
         except Corgi2Error as error:
-            if self.stage.consumes and self.marker(group) is not None:  # and has deleted what we were reading
+            if self.pass_.consumes and self.marker(group) is not None:  # and has deleted what we were reading
                 return None
-            if self.stage.number > 1 and (damage := self._damage_between(error)) is not None:
+            if self.pass_.number > 1 and (damage := self._damage_between(error)) is not None:
                 raise damage from error
             raise
 
@@ -113,35 +113,39 @@ class Work:
         """Of a shard that a pass of this shuffle wrote for the next one: no other program knows of it."""
         if isinstance(error, TooLargeError) or not isinstance(error, ShardError | ChangedError):
             return None
-        before, offset = self.stage.number - 1, error.offset if isinstance(error, ShardError) else 0
-        names = (f"{self.target.url}/{entry.path}" for entry in self.stage.source.entries)
+        before, offset = self.pass_.number - 1, error.offset if isinstance(error, ShardError) else 0
+        names = (f"{self.target.url}/{entry.path}" for entry in self.pass_.source.entries)
         name = next((name for name in names if error.problem_text.startswith(f"{name}: ")), None)
         return ShardError(name, offset, f"damaged or gone since pass {before} wrote it") if name else None
 
-    def settle(self, mixing: Mixing | None) -> Marker | None:
+    def settle(self, mixture: Mixture | None) -> Marker | None:
         """Wait for the shards, and write the marker."""
-        if mixing is None:
+        if mixture is None:
             return None
-        marker = mixing.finish()
-        if self.stage.consumes:
+        marker = mixture.finish()
+        if self.pass_.consumes:
             self._check_plan()
-        self.journal.write_marker(self.stage.number, marker, read_back=self.stage.consumes)
+        self.journal.write_marker(self.pass_.number, marker, read_back=self.pass_.consumes)
         return marker
 
-    def only(self, group: int) -> "Work":
+    def bytes_of(self, group: int) -> int:
+        """As stored, of the blocks of a group."""
+        return int(self.pass_.index.column("length")[np.unique(self.pass_.groups[group])].sum())
+
+    def only(self, group: int) -> "Task":
         """The same, knowing the blocks of one group and nothing else: little enough to be sent."""
-        numbers, blocks = np.unique(self.stage.groups[group], return_inverse=True)
-        index = self.stage.index.select(numbers)
-        source = replace(of_index(self.stage.source, index), others=())
-        return replace(self, stage=replace(self.stage, source=source, index=index, groups=[blocks], lineage=[]))
+        numbers, blocks = np.unique(self.pass_.groups[group], return_inverse=True)
+        index = self.pass_.index.select(numbers)
+        source = replace(of_index(self.pass_.source, index), others=())
+        return replace(self, pass_=replace(self.pass_, source=source, index=index, groups=[blocks], lineage=[]))
 
     def make(self, group: int, workers: int) -> Made:
         """The one group that this knows, in a process of its own."""
-        stores = {id(store): store for store in (self.stage.source.store, self.target)}.values()
+        stores = {id(store): store for store in (self.pass_.source.store, self.target)}.values()
         before = [replace(store.requests) for store in stores]
         with self.threads(workers) as threads, threads.stopping():
             mixer = self.mixer(self.arena(), threads, _ignore)
-            marker = self.settle(self.start(mixer, group, self.stage.groups[0]))
+            marker = self.settle(self.start(mixer, group, self.pass_.groups[0]))
         requests = Requests()
         for store, earlier in zip(stores, before, strict=True):
             requests.add(store.requests.since(earlier))
