@@ -14,7 +14,6 @@ from corgi2.demo.digits import LAYOUT, decode, load_digits, write_shards
 from corgi2.demo.model import Network
 from corgi2.errors import Corgi2Error
 from corgi2.online.loader import Loader
-from tests.patching import patch_everywhere
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ def test_a_damaged_shard_spoils_no_other(seed: int, tmp_path: Path, monkeypatch:
     report = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=seed)
     monkeypatch.undo()
     assert len(report.skipped) == 1
-    assert "data-0002.tar" in report.skipped[0]
+    assert "data-0002.tar" in report.skipped[0].shard
     assert corgi2.verify(tmp_path / "good", tmp_path / "out").same
     again = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=seed)
     assert again.was_complete

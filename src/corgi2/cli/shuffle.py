@@ -10,7 +10,6 @@ from corgi2.cli.problem import Problem
 from corgi2.cli.root import cli
 from corgi2.cli.signals import StopError, end_in_order, leave, on_signals
 from corgi2.cli.words import command_line, say
-from corgi2.sizes import format_seconds, format_size
 
 
 @cli.command(epilog=SRC_HELP)
@@ -100,13 +99,4 @@ def shuffle(
     except StopError as stop:
         error, hint = "stopped; nothing is lost", f"To go on: {command_line()}"
         leave(stop.signal, Problem(error, "interrupted", hint=hint, text=f"{error}. {hint}"))
-    if as_json:
-        click.echo(json.dumps(report.as_json(), indent=2))
-        return
-    lines = [
-        f"{report.records:,} records in {report.shards:,} shards, {format_size(report.bytes)}; {report.reads:,} reads, "
-        f"{report.writes:,} writes, {format_seconds(report.seconds)}"
-        + (", complete already" if report.was_complete else ""),
-        *(f"left out: {line}" for line in report.skipped),
-    ]
-    click.echo("\n".join(lines))
+    click.echo(json.dumps(report.as_json(), indent=2) if as_json else report.as_text())

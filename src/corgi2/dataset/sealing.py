@@ -7,7 +7,7 @@ and the way out. Whoever can write a file can seal it, too: a seal proves nothin
 from corgi2.errors import SourceError
 from corgi2.records import Buffer, Checksum
 
-VERSION = 3
+VERSION = 4
 """Of all that lies in ``.corgi2/``. Raised whenever that changes."""
 _NAME, _DIGITS, _LONGEST = b"corgi2", 2 * Checksum.SIZE, 64
 

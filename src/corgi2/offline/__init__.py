@@ -8,6 +8,7 @@ from corgi2.offline.planning import foresee, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings
+from corgi2.offline.skipped import Skipped
 
 __all__ = [
     "CONSUMED",
@@ -20,6 +21,7 @@ __all__ = [
     "Plan",
     "Report",
     "Settings",
+    "Skipped",
     "first_pass",
     "foresee",
     "load_plan",

@@ -31,6 +31,7 @@ from corgi2.host import release_unused
 from corgi2.offline.journal import Marker, NewShard
 from corgi2.offline.passes import Pass
 from corgi2.offline.plan import Plan
+from corgi2.offline.skipped import Skipped
 from corgi2.offline.threads import Latch, Threads, ahead
 from corgi2.order import MIXTURES, Indices, draws, keep_apart, permutation
 from corgi2.records import Arena, Block, Buffer, Checksum, Digest, Group, Piece, WatchedShard, Writing, end, gather
@@ -78,7 +79,7 @@ class Mixture:
     mixer: Mixer
     group: int
     taken: Digest = field(default_factory=Digest)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     writing: "list[Future[tuple[Digest, NewShard]]]" = field(default_factory=list)
 
     def finish(self) -> Marker:
@@ -193,7 +194,7 @@ class Mixture:
             except ShardError as error:
                 if not mixer.plan.settings.skip_bad or pass_.number > 1:  # what lies between passes is all of ours
                     raise
-                self.skipped.append(str(error))
+                self.skipped.append(Skipped.of(error))
                 blocks = blocks[[piece.file.name != error.shard for piece in pieces]]
         return None
 

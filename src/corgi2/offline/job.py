@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ class Job:
             "needed_bytes": self.needed_bytes,
             "free_bytes": self.target.free_bytes(),
             "dropped": self.dropped,
-            "skipped": list(self.plan.skipped),
+            "skipped": [asdict(each) for each in self.plan.skipped],
             "target": self.target.url,
         }
 

@@ -25,6 +25,7 @@ from typing import Any
 from corgi2.dataset import DONE_NAME, PLAN_NAME, run_folder, seal, unseal
 from corgi2.errors import ChangedError, SourceError
 from corgi2.host import HOST, is_alive
+from corgi2.offline.skipped import Skipped, decode_skipped
 from corgi2.records import Block, Digest
 from corgi2.stores import Entry, Store, read_path
 
@@ -50,7 +51,7 @@ class Marker:
     input: Digest
     output: Digest
     shards: tuple[NewShard, ...]
-    skipped: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     """The damage in shards that were left out."""
     plan: str = ""
     """The plan that it was made by."""
@@ -77,7 +78,7 @@ def _marker(fields: dict[str, Any]) -> Marker:
         for shard in fields["shards"]
     )
     digests = Digest(**fields["input"]), Digest(**fields["output"])
-    return Marker(fields["group"], *digests, shards, tuple(fields["skipped"]), fields["plan"])
+    return Marker(fields["group"], *digests, shards, decode_skipped(fields["skipped"]), fields["plan"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Done:
     """What a finished shuffle has done."""
 
     passes: tuple[PassSum, ...]
-    skipped: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
     """The damage in shards that were left out while it ran."""
     buffer_bytes: int
     """Of the run that finished it: the plan's, or more."""
@@ -112,8 +113,8 @@ class Done:
             sums = [
                 PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
             ]
-            lines = tuple(fields["skipped"]), int(fields["buffer_bytes"]), tuple(fields["replaced"])
-            return Done(tuple(sums), *lines)
+            rest = decode_skipped(fields["skipped"]), int(fields["buffer_bytes"]), tuple(fields["replaced"])
+            return Done(tuple(sums), *rest)
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: is damaged ({error}); {way_out}") from error
 

@@ -18,6 +18,7 @@ from corgi2.dataset import (
 )
 from corgi2.errors import DamageError, NoRecordError, ShardError
 from corgi2.offline.settings import Settings
+from corgi2.offline.skipped import Skipped
 from corgi2.records import BLOCK_BYTES, numpy_of
 from corgi2.sizes import format_size, plural
 
@@ -37,7 +38,7 @@ class Outline:
     source: Source
     index: Index
     growth: float
-    skipped: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
 
 
 def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str) -> Outline:
@@ -81,7 +82,7 @@ def _check_records(source: Source) -> None:
         raise DamageError(empty)
 
 
-def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Index, tuple[str, ...]]:
+def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Index, tuple[Skipped, ...]]:
     """From the index, the footers, the listing, or, if there is no other way, a scan."""
     index = open_index(source)
     if index is not None:
@@ -97,7 +98,7 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
     survey = survey_source(source, buffer_bytes=buffer_bytes)
     if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
         raise DamageError(survey.damage)
-    return survey.index, tuple(map(str, survey.damage))
+    return survey.index, tuple(map(Skipped.of, survey.damage))
 
 
 def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:

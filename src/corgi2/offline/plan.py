@@ -13,6 +13,7 @@ from typing import Any
 from corgi2.dataset import seal, unseal
 from corgi2.errors import SourceError
 from corgi2.offline.settings import Settings, as_given
+from corgi2.offline.skipped import Skipped, decode_skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Plan:
     """The output's size over the input's, as predicted."""
     blocks_sha256: str
     """Of the source's shards and blocks as planned."""
-    skipped: tuple[str, ...] = field(default=())
+    skipped: tuple[Skipped, ...] = field(default=())
     """The damage in shards that were left out when this was planned."""
     key: int = field(default_factory=lambda: secrets.randbits(64))
     """Of the hashes that prove it. Nobody knows it beforehand, and no shard depends on it."""
@@ -62,7 +63,7 @@ class Plan:
         way_out = "restore it from a backup, or, if shards were copied, delete the folder to shuffle anew"
         try:
             values: dict[str, Any] = json.loads(bytes(unseal(data, name, way_out)))
-            values |= {"settings": Settings(**values["settings"]), "skipped": tuple(values["skipped"])}
+            values |= {"settings": Settings(**values["settings"]), "skipped": decode_skipped(values["skipped"])}
             return Plan(**values)
         except (ValueError, TypeError, KeyError) as error:
             raise SourceError(f"{name}: the plan is damaged ({error}); {way_out}") from error

@@ -288,7 +288,7 @@ def _check_space(job: Job, freed_bytes: int) -> None:
 def _planned_entries(plan: Plan, index: Index, found: Iterable[Entry], url: str, start_anew: str) -> tuple[Entry, ...]:
     """The shards as planned, if they still are what they were."""
     now, planned, listed = {entry.path: entry for entry in found}, index.entries, list[Entry | None]()
-    left_out = {line.split(": at byte ")[0].removeprefix(f"{url}/") for line in plan.skipped}
+    left_out = {each.shard.removeprefix(f"{url}/") for each in plan.skipped}
     for entry in planned:
         listed.append(now.pop(entry.path, None))
         if listed[-1] != entry:

@@ -32,6 +32,7 @@ from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.resume import new_shards
 from corgi2.offline.settings import Settings
+from corgi2.offline.skipped import Skipped
 from corgi2.offline.task import Made, Task
 from corgi2.progress import Bar, progress
 from corgi2.records import BLOCK_BYTES, Digest, Scan, checksum_of
@@ -177,7 +178,7 @@ class _Run:
     """Those that were made elsewhere."""
     groups: int = 0
     made: int = 0
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     sums: list[PassSum] = field(default_factory=list)
 
     def complete(self) -> Index | None:
@@ -273,7 +274,7 @@ class _Run:
             found = markers.run(self.engine)
         self.groups += len(pass_.groups)
         self.made += len(markers.made)
-        self.skipped += [line for marker in found for line in marker.skipped]
+        self.skipped += [each for marker in found for each in marker.skipped]
         self._check_skipped()
         if not any(marker.shards for marker in found):
             raise SourceError(

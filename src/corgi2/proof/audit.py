@@ -27,7 +27,7 @@ from corgi2.dataset import (
     without,
 )
 from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
-from corgi2.offline import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard, Plan, load_plan
+from corgi2.offline import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard, Plan, Skipped, load_plan
 from corgi2.progress import progress
 from corgi2.records import READING_BYTES, Block, Checksum, Digest, ShardFile, WatchedShard, checksum_of, number_array
 from corgi2.sizes import plural
@@ -45,7 +45,7 @@ class Audit:
     is_quick: bool
     with_replacement: bool
     """Records were drawn: some are there more than once, others not at all."""
-    skipped: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
     """The damage in shards that the shuffle left out."""
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Audit:
         return asdict(self) | {"same": self.same}
 
     def as_text(self) -> str:
-        left_out = [f"left out: {line}" for line in self.skipped]
+        left_out = [f"left out: {each}" for each in self.skipped]
         return "\n".join([self._verdict(), *self.problems, *self.notes, *left_out])
 
     def _verdict(self) -> str:
@@ -233,7 +233,7 @@ class _Shuffle:
     """Of its last pass."""
 
     @property
-    def skipped(self) -> tuple[str, ...]:
+    def skipped(self) -> tuple[Skipped, ...]:
         return (*self.plan.skipped, *self.done.skipped)
 
 
