@@ -26,7 +26,7 @@ from corgi2.stores import Store, upload_bytes, whole_bytes
 
 def option(buffer_bytes: int) -> str:
     """As a person gives it, in whole megabytes."""
-    return f"--buffer {-(-buffer_bytes // 1_000_000)}MB"
+    return f"buffer='{-(-buffer_bytes // 1_000_000)}MB'"
 
 
 def way_out(enough: int) -> str:
@@ -70,7 +70,7 @@ def check_usable(needed: int, buffer_bytes: int, where: str) -> None:
         raise SourceError(
             f"{where}: a buffer of {format_size(buffer_bytes)} takes up to {format_size(needed)}, and this process may "
             f"use {format_size(most)}",
-            hint="give a smaller --buffer (with --restart, if a shuffle has begun there)",
+            hint="give a smaller buffer (with restart=True, if a shuffle has begun there)",
             kind="memory",
         )
 

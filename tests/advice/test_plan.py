@@ -224,7 +224,7 @@ def test_a_plan_for_ten_million_blocks_takes_little_memory(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["plan"], 2, "without SRC, give --records, --bytes, --shards"),
+        (["plan"], 2, "without a data set, give --records, --bytes, --shards"),
         (["plan", "--records", "1e9"], 2, "give --bytes, --shards, too"),
         (["plan", "--records", "many"], 2, "is no number"),
         (["plan", "--records", "inf"], 2, "is no number"),
@@ -247,14 +247,14 @@ def test_a_plan_for_ten_million_blocks_takes_little_memory(tmp_path: Path) -> No
         ),
         (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--buffer", "0"], 2, "buffer is above 0"),
         (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--prices", "none.json"], 3, "no prices"),
-        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--label", "cls"], 2, "measure SRC"),
+        (["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--label", "cls"], 2, "measure a data set"),
         (
             ["plan", "--records", "1e6", "--bytes", "1GB", "--shards", "10", "--latency", "-1"],
             2,
             "latency is a number of milliseconds",
         ),
         (["plan", "/nowhere"], 3, "/nowhere"),
-        (["plan", "/nowhere", "--records", "5"], 2, "leave them out, or SRC"),
+        (["plan", "/nowhere", "--records", "5"], 2, "leave out one or the other"),
         (["plan", "/nowhere", "--h-d", "5", "--label", "x"], 2, "give one of them"),
         (["inspect", "/nowhere", "--html", "x.html"], 2, "show classes: give --label"),
     ],

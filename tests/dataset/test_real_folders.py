@@ -334,7 +334,7 @@ def test_a_shuffle_whose_source_changed_in_mid_run_refuses_to_go_on_and_begins_a
     os.utime(tmp_path / "data" / FIRST, ns=(5, 5))
     with pytest.raises(ChangedError, match=f"{FIRST}: has changed since it was listed"):
         run_shuffle(job)
-    with pytest.raises(SourceError, match=f"{FIRST}: has changed since the shuffle began; --restart discards"):
+    with pytest.raises(SourceError, match=f"{FIRST}: has changed since the shuffle began; restart=True discards"):
         shuffle(tmp_path / "data", tmp_path / "out", buffer_blocks=2)
     shuffle(tmp_path / "data", tmp_path / "out", buffer_blocks=2, restart=True)
     assert corgi2.verify(tmp_path / "data", tmp_path / "out").same

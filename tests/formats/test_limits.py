@@ -207,9 +207,7 @@ def test_a_plan_that_takes_more_than_the_process_may_use_is_refused(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_bytes(b"1\n2\n")
     monkeypatch.setattr("corgi2.budget.usable_memory", lambda: 300_000_000)
-    with pytest.raises(
-        SourceError, match="takes up to 315 MB, and this process may use 300 MB; give a smaller --buffer"
-    ):
+    with pytest.raises(SourceError, match="takes up to 315 MB, and this process may use 300 MB; give a smaller buffer"):
         shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB")
     assert not (tmp_path / "out").exists()
     assert shuffle(tmp_path / "in", tmp_path / "out", buffer="50MB").records == 2

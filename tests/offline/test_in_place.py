@@ -162,7 +162,7 @@ def test_what_cannot_be_done_in_place_is_refused_and_nothing_is_touched(tmp_path
     assert "does not match what you named" in _refusal(data / "data-0000.jsonl")
     assert "do not go together: it would drop about half" in _refusal(data, with_replacement=True)
     assert "do not go together: what is left out would be deleted" in _refusal(data, skip_bad=True)
-    assert "--in-place has no target" in _refusal(data, tmp_path / "out")
+    assert "in_place=True has no target" in _refusal(data, tmp_path / "out")
     assert content(data) == before
 
 
@@ -199,7 +199,7 @@ def test_an_unfinished_one_goes_on_with_its_own_plan_and_refuses_what_changed(
             shuffle(data, in_place=True, buffer_blocks=2)
     with pytest.raises(SourceError, match="is not finished; give its command again"):
         find_source(data)
-    assert "with --seed 0, not --seed 4" in _refusal(data, buffer_blocks=2, seed=4)
+    assert "with seed=0, not seed=4" in _refusal(data, buffer_blocks=2, seed=4)
     (data / "data-9999.jsonl").write_text('{"t": "new"}\n')
     assert "data-9999.jsonl: is new since the shuffle in place began" in _refusal(data, buffer_blocks=2)
     (data / "data-9999.jsonl").unlink()
@@ -360,7 +360,7 @@ def test_restart_discards_what_was_begun_in_place_while_no_group_is_done(
     assert verify(data).same
     _until_marker(data, 1, monkeypatch, buffer_blocks=2, passes=passes)
     before = content(data)
-    assert "--restart would lose what" in _refusal(data, buffer_blocks=3, passes=passes, restart=True)
+    assert "restart=True would lose what" in _refusal(data, buffer_blocks=3, passes=passes, restart=True)
     assert content(data) == before
     shuffle(data, in_place=True, buffer_blocks=2, passes=passes)
     assert verify(copy, data).same
@@ -378,7 +378,7 @@ def test_a_run_whose_shuffle_was_discarded_deletes_nothing(tmp_path: Path, monke
         patch.setattr(Journal, "write_marker", write_marker)
         assert "was discarded meanwhile; nothing was deleted" in _refusal(data, buffer_blocks=2)
     assert set(_names(copy)) <= set(_names(data))
-    assert "a --restart of the shuffle in place was stopped there" in _refusal(data, buffer_blocks=2)
+    assert "a restart of the shuffle in place was stopped there" in _refusal(data, buffer_blocks=2)
     shuffle(data, in_place=True, buffer_blocks=2, restart=True)
     assert verify(copy, data).same
 

@@ -56,7 +56,7 @@ def test_a_block_that_does_not_fit_names_the_buffer_that_does_and_the_plan_goes_
         shuffle(*places, **choices, buffer=buffer)
     assert caught.value.shard.endswith(f"data-0005{suffix}")
     enough = enough_for(caught.value)
-    with pytest.raises(SourceError, match="holds a shuffle with --buffer"):
+    with pytest.raises(SourceError, match="holds a shuffle with buffer="):
         shuffle(*places, **choices, buffer=buffer - 1)
     report = shuffle(*places, **choices, buffer=enough)
     assert (report.records, report.skipped, report.buffer_bytes) == (2400, (), enough)

@@ -108,7 +108,7 @@ def test_a_compressed_shard_larger_than_the_buffer_is_refused_with_the_buffer_th
         else:
             write_source(tmp_path / f"tar{number}", suffix, [1500])
             path.write_bytes((tmp_path / f"tar{number}" / f"data-0000{suffix}").read_bytes())
-    with pytest.raises(SourceError, match=r"more than the buffer of 100000; --buffer (\d+)MB would do") as caught:
+    with pytest.raises(SourceError, match=r"more than the buffer of 100000; buffer='(\d+)MB' would do") as caught:
         _plan(tmp_path, buffer_bytes=100_000)
     enough = int(str(caught.value).split("--buffer ")[1].split("MB")[0]) * 1_000_000
     shuffle(tmp_path / "in", tmp_path / "out", buffer=enough)
@@ -284,7 +284,7 @@ def test_restart_discards_an_unfinished_target_and_nothing_else(
     assert (report.groups, report.resumed_groups) == (2, 0)
     shuffle(tmp_path / "in", tmp_path / "whole", buffer_blocks=4)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
-    with pytest.raises(SourceError, match="a finished shuffle, which --restart does not discard"):
+    with pytest.raises(SourceError, match="a finished shuffle, which restart=True does not discard"):
         shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=4, restart=True)
 
 
@@ -337,7 +337,7 @@ def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path, m
     size = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     monkeypatch.setattr(LocalStore, "free_bytes", lambda _: size - 1)
     with pytest.raises(
-        SourceError, match=r"are free, .* are needed; make room, name another disk, or shuffle with --in-pl"
+        SourceError, match=r"are free, .* are needed; make room, name another disk, or shuffle with in_pl"
     ):
         shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
     assert not (tmp_path / "out").exists()

@@ -285,8 +285,8 @@ def test_other_parameters_a_changed_source_and_foreign_files_are_refused(tmp_pat
     write_source(tmp_path / "in", ".jsonl", [20] * 4)
     shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
     before = content(tmp_path / "out")
-    assert "with --seed 0, not --seed 1" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB", seed=1)
-    assert "with --buffer 1000MB, not --buffer 2000" in _refusal(tmp_path / "in", tmp_path / "out", buffer=2000)
+    assert "with seed=0, not seed=1" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB", seed=1)
+    assert "with buffer='1000MB', not buffer=2000" in _refusal(tmp_path / "in", tmp_path / "out", buffer=2000)
     (tmp_path / "in" / "data-9999.jsonl").write_text('{"new": 1}\n')
     assert "data-9999.jsonl: is new since" in _refusal(tmp_path / "in", tmp_path / "out", buffer="1GB")
     (tmp_path / "in" / "data-9999.jsonl").unlink()
@@ -302,7 +302,7 @@ def test_other_parameters_a_changed_source_and_foreign_files_are_refused(tmp_pat
 def test_a_buffer_that_is_too_small_names_one_that_would_do(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl.zst", [2000] * 2)
     problem = _refusal(tmp_path / "in", tmp_path / "out", buffer="10KB")
-    assert "more than the buffer of 10000; --buffer 1MB would do" in problem
+    assert "more than the buffer of 10000; buffer='1MB' would do" in problem
     assert not (tmp_path / "out").exists()
 
 

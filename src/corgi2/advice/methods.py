@@ -324,7 +324,7 @@ def guess_offline(shape: Shape, buffer: int, passes: int = 1) -> Offline:
     if n < 1:
         raise ValueError(
             f"a block takes {format_size(math.ceil(block))} in memory, more than the buffer of {format_size(buffer)}; "
-            f"--buffer {math.ceil(block / 1e6)}MB would do, or smaller shards"
+            f"buffer='{math.ceil(block / 1e6)}MB' would do, or smaller shards"
         )
     groups = math.ceil(shape.blocks / n)
     largest = min(PART_BYTES, max(1_000_000, buffer // 64))

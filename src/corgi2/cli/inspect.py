@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import click
 
+from corgi2.cli.dashes import in_dashes
 from corgi2.cli.options import (
     SRC_HELP,
     buffer_option,
@@ -74,7 +75,7 @@ def inspect(
     page = found.as_page() if html and found.mixing is not None else ""
     if (label or feature) and found.damage and not as_json:
         say("not measured, because shards are damaged")
-    click.echo(json.dumps(found.as_json(), indent=2) if as_json else found.as_text())
+    click.echo(json.dumps(found.as_json(), indent=2) if as_json else in_dashes(found.as_text()))
     if html and page:
         write_page(html, page)
     if not found.damage:

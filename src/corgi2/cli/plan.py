@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from corgi2.cli.dashes import in_dashes
 from corgi2.cli.options import (
     SRC_HELP,
     feature_option,
@@ -62,6 +63,6 @@ def plan(
 
     check_page(html)
     advice = plan(src, **asked, src_options=dict(src_options))
-    click.echo(json.dumps(advice.as_json(), indent=2) if as_json else advice.as_text())
+    click.echo(json.dumps(advice.as_json(), indent=2) if as_json else in_dashes(advice.as_text()))
     if html:
         write_page(html, advice.as_page())

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import click
 
+from corgi2.cli.dashes import in_dashes
 from corgi2.errors import Corgi2Error, DamageError, ShardError
 
 NO, USAGE, FAILED = 1, 2, 3
@@ -38,11 +39,12 @@ class Problem:
             yield json.dumps(self.as_json())
             return
         text = self.text or (f"{self.error}; {self.hint}" if self.hint else self.error)
-        for line in text.splitlines():
+        for line in in_dashes(text).splitlines():
             yield f"corgi2: {line}"
 
     def as_json(self) -> dict[str, object]:
-        found: dict[str, object] = {"error": self.error, "kind": self.kind, "shard": self.shard, "hint": self.hint}
+        found: dict[str, object] = {"error": in_dashes(self.error), "kind": self.kind, "shard": self.shard}
+        found["hint"] = None if self.hint is None else in_dashes(self.hint)
         return found | {"shards": list(self.shards)} if len(self.shards) > 1 else found
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import click
 
 from corgi2.cli import demo, index, inspect, plan, shuffle, verify  # noqa: F401 - each adds its command
+from corgi2.cli.dashes import in_dashes
 from corgi2.cli.problem import FAILED, problem_of
 from corgi2.cli.root import cli
 from corgi2.cli.signals import end_at_once, on_signals
@@ -18,10 +19,19 @@ from corgi2.cli.words import complain
 def main() -> None:
     """Run the command line; errors and notices become a line each."""
     _prepare_streams()
-    logging.basicConfig(format="corgi2: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Notices("corgi2: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     with on_signals(end_at_once):
         code = _run()
     sys.exit(code)
+
+
+class _Notices(logging.Formatter):
+    """What the library logs, in the words of the command line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return in_dashes(super().format(record))
 
 
 def _prepare_streams() -> None:

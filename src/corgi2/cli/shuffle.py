@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from corgi2.cli.dashes import in_dashes
 from corgi2.cli.options import SRC_HELP, dst_option, json_option, size, src_option
 from corgi2.cli.problem import Problem
 from corgi2.cli.root import cli
@@ -88,7 +89,7 @@ def shuffle(
         for warning in job.warnings():
             say(warning)
     else:
-        click.echo(job.describe())
+        click.echo(in_dashes(job.describe()))
     if dry_run:
         if as_json:
             click.echo(json.dumps(job.as_json(), indent=2))

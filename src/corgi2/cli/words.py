@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from corgi2.cli.dashes import in_dashes
 from corgi2.cli.problem import Problem
 
 
@@ -37,7 +38,7 @@ _SECRET = re.compile(
 
 def say(text: str) -> None:
     """A notice: no result, and no error."""
-    click.echo(f"corgi2: {text}", err=True)
+    click.echo(f"corgi2: {in_dashes(text)}", err=True)
 
 
 def complain(problem: Problem) -> None:

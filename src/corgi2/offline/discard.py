@@ -15,7 +15,7 @@ def discardable(journal: Journal, listing: Iterable[Entry]) -> list[str]:
     paths = [entry.path for entry in listing]
     url = journal.store.url
     if runs(paths)[0]:
-        raise SourceError(f"{url}: holds a finished shuffle, which --restart does not discard; delete it yourself")
+        raise SourceError(f"{url}: holds a finished shuffle, which restart=True does not discard; delete it yourself")
     foreign = foreign_files(read_plan(journal), paths)
     if foreign:
         raise SourceError(f"{url}: {foreign[0]} was not written by the shuffle; move it away first")
@@ -44,7 +44,7 @@ def _check_unconsumed(journal: Journal, paths: Collection[str]) -> None:
     is_whole = held is not None and all(entry.path in paths for entry in held[1].entries)
     if is_marked or not is_whole or not journal.decide(DISCARDED):
         raise SourceError(
-            f"{url}: --restart would lose what an unfinished --in-place has written; give the same command without it"
+            f"{url}: restart=True would lose what an unfinished shuffle in place has written; give the same without it"
         )
 
 

@@ -19,7 +19,7 @@ from corgi2.records import BLOCK_BYTES
 from corgi2.sizes import format_size, plural
 from corgi2.stores import Entry, Store, read_path
 
-START_ANEW = "--restart discards what was written and begins anew"
+START_ANEW = "restart=True discards what was written and begins anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Job:
         if self.plan.settings.with_replacement:
             yield f"drawn with replacement: about {self.dropped:.0%} of the records will be dropped"
         if self.first.n == 1 and self.index.blocks.num_rows > 1 and self.plan.settings.passes == 1:
-            yield "n = 1: every block is shuffled in itself, and nothing is mixed between them; give a larger --buffer"
+            yield "n = 1: every block is shuffled in itself, and nothing is mixed between them; give a larger buffer"
         if self.room_bytes > self.plan.buffer_bytes:
             planned, more = format_size(self.plan.buffer_bytes), format_size(self.room_bytes)
             yield f"the groups stay those of the plan's buffer of {planned}; {more} are for blocks that do not fit it"

@@ -94,7 +94,7 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
         return sketch_source(source), ()
     if not source.format.traits.has_cheap_scan:
         size = format_size(sum(entry.size for entry in source.entries))
-        _log.warning("--shard-records has to count the records first: scanning %s (corgi2 index would keep it)", size)
+        _log.warning("shard_records= has to count the records first: scanning %s (corgi2 index would keep it)", size)
     survey = survey_source(source, buffer_bytes=buffer_bytes)
     if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
         raise DamageError(survey.damage)

@@ -90,4 +90,4 @@ class Plan:
         if is_done:
             return "it is finished: name an empty folder, or delete this one"
         same = "give the same command again to go on"
-        return same if self.settings.in_place else f"{same}, --restart to discard it, or name an empty folder"
+        return same if self.settings.in_place else f"{same}, restart=True to discard it, or name an empty folder"

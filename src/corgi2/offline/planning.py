@@ -59,11 +59,11 @@ def _planned(
     with naming_ways_out(settings):
         if not settings.in_place:
             if dst is None:
-                raise ValueError("name a folder to write to, or give --in-place")
+                raise ValueError("name a folder to write to, or give in_place=True")
             target = open_store(os.fspath(dst), dst_options)
             return _plan_to(find_source(src, src_options, "shuffle"), target, settings, restart)
         if dst is not None:
-            raise ValueError(f"--in-place has no target (got {os.fspath(dst)}); leave out one of the two")
+            raise ValueError(f"in_place=True has no target (got {os.fspath(dst)}); leave out one of the two")
         return _plan_in_place(src, settings, src_options, restart)
 
 
@@ -80,7 +80,7 @@ def naming_ways_out(settings: Settings) -> Iterator[None]:
             if not any(isinstance(each, TooLargeError | NoRecordError) for each in errors):
                 error.hint = "restore it from a backup, and give the same command again"
         elif not settings.skip_bad:
-            error.hint = "to leave out what is damaged, give the same command with --skip-bad"
+            error.hint = "to leave out what is damaged, give the same command with skip_bad=True"
         raise
 
 
@@ -131,12 +131,14 @@ def _anew_leniently(source: Source, journal: Journal, plan: Plan, listing: Seque
     other = journal.other()
     if other:
         raise SourceError(
-            f"{journal.store.url}: with --skip-bad other blocks are mixed, and another run is at work there ({other})",
+            f"{journal.store.url}: with skip_bad=True other blocks are mixed, and another run is at work ({other})",
             hint=f"end it, and give the command again (if it is dead, delete {journal.lock_path} there first)",
         )
     settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)
     job = _anew(source, journal, settings, listing)
-    _log.warning("%s: --skip-bad mixes whole shards; what was mixed in parts of them is made anew", journal.store.url)
+    _log.warning(
+        "%s: skip_bad=True mixes whole shards; what was mixed in parts of them is made anew", journal.store.url
+    )
     return job
 
 
@@ -164,7 +166,7 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
         raise SourceError(f"{store.url}: the plan of a shuffle in place has just been deleted; give the command again")
     plan, index = held
     if Journal(store, generation).fate() == DISCARDED:
-        raise SourceError(f"{store.url}: a --restart of the shuffle in place was stopped there; give it again")
+        raise SourceError(f"{store.url}: a restart of the shuffle in place was stopped there; give it again")
     plan.check(store.url, settings, store.url, is_done=False)
     source = Source(store, tuple(index.entries), format_of(plan.suffix), (), patterns)
     return with_what_is_left(_resumed(plan, index, source, store), listing)
@@ -220,7 +222,7 @@ def _resumed(plan: Plan, index: Index, source: Source, target: Store) -> Job:
 def _check_apart(source: Source, target: Store) -> None:
     if source.store.holds(target, source.levels) or target.holds(source.store):
         raise SourceError(
-            f"{target.url}: lies in the source {source.url}, or around it; name a folder of its own, or give --in-place"
+            f"{target.url}: lies in the source {source.url}, or around it; name another folder, or give in_place=True"
         )
 
 
@@ -280,7 +282,7 @@ def _check_space(job: Job, freed_bytes: int) -> None:
         raise SourceError(
             f"{job.target.url}: {format_size(free)} are free, {format_size(job.needed_bytes)} are needed",
             hint="make room"
-            + ("" if job.plan.settings.in_place else ", name another disk, or shuffle with --in-place"),
+            + ("" if job.plan.settings.in_place else ", name another disk, or shuffle with in_place=True"),
             kind="space",
         )
 

@@ -263,9 +263,9 @@ class _Run:
         """Nobody who did not ask for it is told that all is well when shards were left out, by another run."""
         if self.skipped and not self.job.plan.settings.skip_bad:
             raise SourceError(
-                f"{self.job.target.url}: damaged shards were left out there by a run with --skip-bad "
+                f"{self.job.target.url}: damaged shards were left out there by a run with skip_bad=True "
                 f"({len(self.skipped)}, such as {self.skipped[0]})",
-                hint="give the same command with --skip-bad to agree, or name an empty folder",
+                hint="give the same command with skip_bad=True to agree, or name an empty folder",
             )
 
     def _pass(self, pass_: Pass) -> list[Marker]:
@@ -352,7 +352,7 @@ def _way_back(job: Job, number: int, group: int) -> str:
     if number == 1 and not in_place:
         return f"delete {marker} there, and give the same command again: its group is made anew, the others stay"
     if not in_place:
-        return "give the same command with --restart, which discards what was written and begins anew"
+        return "give the same command with restart=True, which discards what was written and begins anew"
     if number == 1:
         made_of = [job.index.entries[block].path for block in job.first.groups[group].tolist()]
         names = ", ".join(made_of[:_SHOWN]) + (f" and {len(made_of) - _SHOWN} more" if len(made_of) > _SHOWN else "")
@@ -391,7 +391,7 @@ def _way_out(job: Job) -> str:
     if job.plan.settings.in_place:
         return "what it was made of was consumed: restore it from a backup, and give the command again"
     if job.plan.settings.passes > 1:
-        return "restore it, or give --restart to discard what was written and begin anew"
+        return "restore it, or give restart=True to discard what was written and begin anew"
     return f"delete {job.journal.pass_folder(1)}/groups there, and give the command again to make it anew"
 
 

@@ -129,7 +129,7 @@ def _indexed_anew(target: Source, index: Index, written: dict[str, NewShard]) ->
     """Shards whose index is not the one that the shuffle wrote, so that their times say nothing."""
     known = zip(*(index.shards.column(name).to_pylist() for name in ("path", "checksum")), strict=True)
     return [
-        f"indexed since the shuffle: {target.url}/{path}; only reading it tells (leave out --quick)"
+        f"indexed since the shuffle: {target.url}/{path}; only reading it tells (leave out quick=True)"
         for path, checksum in known
         if path in written and written[path].checksum != checksum
     ]

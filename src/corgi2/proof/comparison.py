@@ -104,7 +104,7 @@ def verify(
     if dst is None:
         return audit(src, src_options, quick=quick, memory=memory)
     if quick:
-        raise ValueError("--quick compares a shuffled data set with its own sums; leave out the source")
+        raise ValueError("quick=True compares a shuffled data set with its own sums; leave out the source")
     source, target = find_source(src, src_options, "verify"), find_source(dst, dst_options, "verify")
     if source.format.name != target.format.name:
         raise ValueError(

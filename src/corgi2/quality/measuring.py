@@ -81,7 +81,7 @@ class Measurement:
     def verdict(self) -> str:
         """One plain sentence."""
         if self.h_D <= 5 < self.h_D_high:
-            return "so few blocks do not tell whether they are mixed: give a larger --sample"
+            return "so few blocks do not tell whether they are mixed: give a larger sample"
         if self.h_D <= 2:
             return "the blocks are mixed about as well as a full shuffle would: there is nothing to gain"
         if self.h_D <= 5:
@@ -263,7 +263,7 @@ def _as_numbers(values: Any, name: str) -> Floats:
         return _stacked(numbers, f"the feature {name!r}")
     except (ValueError, TypeError, OverflowError) as error:
         shown = str(values[0])[:60]
-        raise SourceError(f"the feature {name!r} is no number: {shown!r}; for kinds, give --label") from error
+        raise SourceError(f"the feature {name!r} is no number: {shown!r}; for kinds, give label=") from error
 
 
 def _stacked(rows: Sequence[Any], what: str) -> Floats:
@@ -279,7 +279,7 @@ def _estimate(table: _Sums, picks: Indices, blocks: int, records: float | None, 
     sampled, block_records = len(counts), float(counts.mean()) if records is None else records
     sigma2, h = _parameters(counts, sums, squares, np.ones((1, sampled)), blocks)
     if sigma2[0] <= 1e-12 * float(squares.sum() / counts.sum()):
-        more = "" if sampled == blocks else "; more blocks (--sample) may have others"
+        more = "" if sampled == blocks else "; a larger sample may have others"
         raise SourceError(f"all sampled records have the same value: there is no variance, and nothing to mix{more}")
     low = high = float(h[0]) * block_records
     if sampled < blocks:

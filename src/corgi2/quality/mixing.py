@@ -57,7 +57,7 @@ def look_at_mixing(
     online = None
     if online_buffer is not None:
         if len(by.labels) != 1 or by.features:
-            raise ValueError("--online-buffer tells of classes: give one --label, and no --feature")
+            raise ValueError("online_buffer= tells of classes: give one label=, and no feature=")
         known = predicted if isinstance(predicted, Prediction) else None
         online = evenness(source, index, online_buffer, measured, known)
     then = None

@@ -10,7 +10,7 @@ from corgi2.sizes import format_number
 def inspect_page(title: str, text: str, shown: Sequence[tuple[str, Measurement]]) -> str:
     """Blocks × classes of one data set, or of several, such as before and after."""
     if any(measured.heat is None for _, measured in shown):
-        raise ValueError("a heat map needs classes: give --label")
+        raise ValueError("a heat map needs classes: give label=")
     sections = []
     for name, measured in shown:
         if measured.heat is not None:

@@ -134,6 +134,6 @@ def _check_memory(need: int) -> None:
     most = int(max(node.get("Resources", {}).get("memory", 0) for node in _nodes()))
     if most < need:
         raise SourceError(
-            f"a task takes {format_size(need)} (1.15 × --buffer + 200 MB), and no node of the cluster offers more than "
-            f"{format_size(most)}; give a smaller --buffer, or start Ray with more --memory"
+            f"a task takes {format_size(need)} (1.15 × buffer + 200 MB), and no node of the cluster offers more than "
+            f"{format_size(most)}; give a smaller buffer, or start Ray with more memory (ray start --memory)"
         )
