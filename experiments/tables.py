@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from scipy.optimize import minimize
 
 import corgi2
+from corgi2.online import Picks
 from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from experiments.data import DEFAULT, SETS, SHARDS
 from experiments.quality import h_of_products
@@ -205,7 +206,7 @@ class Rows:
             total = len(self.problem.y)
             yield ORDERS[self.method](Layout(total, 1, self.problem.window), self.seed, number)
             return
-        picks = "random" if "random picks" in self.method else "even"
+        picks: Picks = "random" if "random picks" in self.method else "even"
         loader = corgi2.Loader(
             self.folder, buffer_blocks=self.problem.n, batch_size=10_000, seed=self.seed, epoch=number, picks=picks
         )

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 import corgi2
 from corgi2 import theory
+from corgi2.online import Picks
 from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from experiments.data import SHARDS, make_once
 from experiments.examples import Images, Labels, Pixels, write_shards
@@ -100,7 +101,7 @@ class Order:
                 some = order[start : start + self.batch]
                 yield Batch(some, self.images.x[some], self.images.y[some])
             return
-        picks = "random" if "random picks" in self.arm.method else "even"
+        picks: Picks = "random" if "random picks" in self.arm.method else "even"
         shape = self.images.x.shape[1:]
         loader = corgi2.Loader(
             self.folder, buffer_blocks=self.arm.n, batch_size=self.batch, seed=self.seed, epoch=number, picks=picks

@@ -141,6 +141,8 @@ def test_shuffling_verifying_and_loading_need_no_pandas(tmp_path: Path) -> None:
 def test_exports_are_sorted_and_few() -> None:
     names = [name for name in corgi2.__all__ if not name.startswith("__")]
     assert names == sorted(names)
-    assert len(names) <= 12
+    assert len(names) <= 18
+    assert set(names) <= {*dir(corgi2)}
+    assert not any((ROOT / name).exists() or (ROOT / f"{name}.py").exists() for name in names)
     assert all(hasattr(corgi2, name) for name in corgi2.__all__)
     assert not hasattr(corgi2, "no_such_name")

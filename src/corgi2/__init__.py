@@ -1,4 +1,12 @@
-"""Train from shards as well as from shuffled data: mix homogeneous shards, keep their format, lose no record."""
+"""Train from shards as well as from shuffled data: mix homogeneous shards, keep their format, lose no record.
+
+shuffle(src, dst, buffer="8GB")     mix the shards of a data set, offline
+verify(src, dst)                    prove that no record was lost, repeated or altered
+inspect(src, label="cls")           what a data set is made of, and how badly it is mixed
+plan(src, label="cls")              what each way of shuffling costs and buys, and which one to take
+index(src)                          scan a data set once, so that everything else starts at once
+Loader(src, batch_size=256)         read it in random order, online; for PyTorch: corgi2.torch.CorgiDataset
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -7,17 +15,19 @@ from corgi2.version import __version__
 
 if TYPE_CHECKING:
     from corgi2.advice import Advice, plan
-    from corgi2.dataset import index
+    from corgi2.dataset import Indexed, index
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
     from corgi2.offline import Report, shuffle
     from corgi2.online import Loader
-    from corgi2.proof import Verdict, verify
+    from corgi2.proof import Audit, Verdict, verify
     from corgi2.quality import Inspection, inspect
 
 __all__ = [
     "Advice",
+    "Audit",
     "Corgi2Error",
     "DamageError",
+    "Indexed",
     "Inspection",
     "Loader",
     "Report",
@@ -50,3 +60,7 @@ def __getattr__(name: str) -> object:
         if name in names:
             return getattr(import_module(f"corgi2.{home}"), name)
     raise AttributeError(f"module 'corgi2' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,56 +1,105 @@
 """For PyTorch: a data set for `DataLoader` that shuffles, shards and resumes by itself. The only module with torch.
 
-Workers are processes that know nothing of each other, nor of the next epoch: `course` is how they agree on it.
+Workers are processes that know nothing of each other, nor of the next epoch: they agree on it by
+`corgi2.online.epochs`.
 """
 
 import multiprocessing
 import os
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from corgi2.online import BEGIN, LOAD, SET, Cursor, Event, Feed, Iteration, Log, Place, Taken
-
-_SHARDERS = {
-    "IterableDatasetShard": "would shard this data set a second time, and each rank would see a part of its part",
-    "DataLoaderDispatcher": "would share out rank 0's part of this data set, and the other ranks' would be lost",
-}
-"""Wrappers, of Accelerate, that give each rank a part of what every rank reads, or rank 0."""
+from corgi2.arguments import suggesting
+from corgi2.online import (
+    BEGIN,
+    LOAD,
+    SET,
+    SHARDERS,
+    BatchFormat,
+    Cursor,
+    Event,
+    Feed,
+    Iteration,
+    Log,
+    Picks,
+    Place,
+    Tail,
+    Taken,
+    Transform,
+    answering_pipe,
+    sharder,
+)
+from corgi2.stores import Options
 
 
 class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
     """A data set in shards, in an order nearly as good as a full shuffle's, in batches or as samples.
 
-    ``DataLoader(CorgiDataset(uri, batch_size=256), batch_size=None, num_workers=4)`` gives batches, the fast path;
+    ``DataLoader(CorgiDataset(src, batch_size=256), batch_size=None, num_workers=4)`` gives batches, the fast path;
     without ``batch_size`` samples come out, and the DataLoader batches them.
 
     Args:
-        uri: a folder, a glob or a brace range, local or in an object store; shuffled by corgi2 or not.
-        buffer: memory for this rank's data, all its workers together: "2GB", or bytes.
-        buffer_blocks: instead, how many blocks each reader's buffer holds.
-        batch_size: examples a batch. Numbers come as tensors, all else as lists.
-        seed: with the epoch, the ranks, the workers and the buffer it decides the order.
-        transform: called with each sample, or each batch, in the worker.
-        picks: "even" spreads each window over the groups of the offline pass; "random" is the paper's.
-        tail: "drop" leaves out fewer than world_size examples an epoch, "repeat" fills up with as few, so that all
-            ranks have equally many; "keep" gives every example once.
-        drop_last: leave out the one short batch.
+        src: A folder, a glob or a brace range, on this machine or in an object store; shuffled by corgi2 or not.
+        buffer: Memory for this rank's data, for all of its readers together: ``"2GB"``, or bytes.
+        buffer_blocks: Instead of ``buffer``: how many blocks each reader's buffer holds.
+        batch_size: Examples per batch. Without it, single samples come out.
+        seed: With the epoch, the ranks, the workers and the buffer it decides the order.
+        transform: Called with each sample, or each batch, in the worker.
+        picks: ``"even"`` spreads each window over the groups of the offline pass; ``"random"`` is the paper's.
+        tail: ``"drop"`` leaves out fewer than ``world_size`` examples per epoch, ``"repeat"`` fills up with as few, so
+            that all ranks have equally many; ``"keep"`` gives every example once.
+        drop_last: Leave out the one short batch.
         shuffle: False gives the stored order.
-        repeat: epochs without end.
-        rank, world_size: found by themselves, from torch.distributed or the launcher's variables.
-        batch_format: "numpy" (as tensors, here) or "arrow" for tables.
-        src_options: for the object store.
+        repeat: Epochs without end.
+        rank: Found by itself, from ``torch.distributed`` or the launcher's variables; so is ``world_size``.
+        world_size: How many ranks share an epoch.
+        batch_format: ``"numpy"`` (as tensors, here) or ``"arrow"`` for tables.
+        src_options: Options for the store (docs/stores.md).
     """
 
-    def __init__(self, uri: str | os.PathLike[str], **settings: Any) -> None:
+    @suggesting
+    def __init__(
+        self,
+        src: str | os.PathLike[str],
+        *,
+        buffer: int | str = "auto",
+        buffer_blocks: int | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+        transform: Transform | None = None,
+        picks: Picks = "even",
+        tail: Tail = "drop",
+        drop_last: bool = False,
+        shuffle: bool = True,
+        repeat: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        batch_format: BatchFormat = "numpy",
+        src_options: Options | None = None,
+    ) -> None:
         super().__init__()
-        self._feed = _TensorFeed(uri, **settings)
+        self._feed = _TensorFeed(
+            src,
+            buffer=buffer,
+            buffer_blocks=buffer_blocks,
+            batch_size=batch_size,
+            seed=seed,
+            transform=transform,
+            picks=picks,
+            tail=tail,
+            drop_last=drop_last,
+            shuffle=shuffle,
+            repeat=repeat,
+            rank=rank,
+            world_size=world_size,
+            batch_format=batch_format,
+            src_options=src_options,
+        )
         self._log = Log(_owner)
         self._loaded: Place | None = None
         self._own: Place | None = None
@@ -64,7 +113,11 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         self._feed.settle()
         return self.__dict__ | {"_cursor": None}
 
+    def __repr__(self) -> str:
+        return f"<CorgiDataset: {self._feed!r}>".replace(": <", ": ").removesuffix(">")
+
     def __len__(self) -> int:
+        """Batches, or samples, in an epoch of this rank."""
         return self._feed.items()
 
     def __iter__(self) -> Iterator[Any]:
@@ -138,21 +191,13 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         self._loads = self._log.add(Event(LOAD, _owner(), place.epoch)).loads
 
     def _check_sharding(self) -> None:
-        """Refuse a wrapper that would throw away what this data set has left to other ranks.
-
-        It is on the stack where it asks for an iteration: here, in a forked worker, too, and where one is spawned.
-        """
-        if self._feed.world_size == 1:
-            return
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            name = type(frame.f_locals.get("self")).__name__
-            if name in _SHARDERS:
-                raise RuntimeError(
-                    f"{name} {_SHARDERS[name]}; keep the loader out of accelerator.prepare(), or give rank=0, "
-                    "world_size=1 to leave sharding to it"
-                )
-            frame = frame.f_back
+        """Refuse a wrapper that would throw away what this data set has left to other ranks."""
+        name = sharder() if self._feed.world_size > 1 else None
+        if name is not None:
+            raise RuntimeError(
+                f"{name} {SHARDERS[name]}; keep the loader out of accelerator.prepare(), or give rank=0, world_size=1 "
+                "to leave sharding to it"
+            )
 
 
 class _TensorFeed(Feed):
@@ -190,13 +235,4 @@ def _token() -> int:
     """
     info = get_worker_info()
     assert info is not None  # noqa: S101
-    return hash((info.seed - info.id, _pipe()))
-
-
-def _pipe() -> int:
-    """The number of the pipe in which this worker answers; 0 where another thread reads, or torch has changed."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "_worker_loop":
-        frame = frame.f_back
-    reader = getattr(frame.f_locals.get("data_queue") if frame is not None else None, "_reader", None)
-    return 0 if reader is None else os.fstat(reader.fileno()).st_ino
+    return hash((info.seed - info.id, answering_pipe()))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import corgi2
-from corgi2.online.feed import Feed
+from corgi2.online.feed import Feed, Picks
 from corgi2.online.place import Cursor, Place
 from corgi2.order.dealing import deal, epoch_rest
 
@@ -50,7 +50,7 @@ def shuffled(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def _windows(
-    folder: Path, ranks: int, workers: int, blocks: int, picks: str, seed: int, epoch: int
+    folder: Path, ranks: int, workers: int, blocks: int, picks: Picks, seed: int, epoch: int
 ) -> Iterator[list[int]]:
     """The source blocks of the records that lie in all buffers at one time, window after window."""
     windows: dict[int, list[int]] = {}

@@ -16,7 +16,7 @@ from corgi2.sizes import format_size, parse_size
 from corgi2.stores import Options
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Indexed:
     """What was found, and where it is kept."""
 
@@ -28,6 +28,9 @@ class Indexed:
     bytes: int
     others: tuple[str, ...]
     """Files that are no shards."""
+
+    def __repr__(self) -> str:
+        return f"<Indexed: {self.as_text().splitlines()[0]}>"
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -131,7 +131,7 @@ def _anew_leniently(source: Source, journal: Journal, plan: Plan, listing: Seque
     other = journal.other()
     if other:
         raise SourceError(
-            f"{journal.store.url}: with skip_bad=True other blocks are mixed, and another run is at work ({other})",
+            f"{journal.store.url}: skip_bad=True mixes other blocks, and another run is at work there ({other})",
             hint=f"end it, and give the command again (if it is dead, delete {journal.lock_path} there first)",
         )
     settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,8 @@ from corgi2.order import (
     window_of,
 )
 from corgi2.records import Group, records_alone, taker
-from corgi2.sizes import parse_size
+from corgi2.sizes import format_size, parse_size, plural
+from corgi2.stores import Options
 
 _log = logging.getLogger("corgi2")
 
@@ -47,6 +48,9 @@ _VERSION = 1
 _FIELDS = {"data", "rules", "epoch", "shares"}
 
 Transform = Callable[[Any], Any]
+Picks = Literal["even", "random"]
+Tail = Literal["drop", "repeat", "keep"]
+BatchFormat = Literal["numpy", "arrow"]
 
 
 class Items(Iterator[Any]):
@@ -75,22 +79,22 @@ class Feed:
 
     def __init__(
         self,
-        uri: str | os.PathLike[str],
+        src: str | os.PathLike[str],
         *,
         buffer: int | str = "auto",
         buffer_blocks: int | None = None,
         batch_size: int | None = None,
         seed: int = 0,
         transform: Transform | None = None,
-        picks: str = "even",
-        tail: str = "drop",
+        picks: Picks = "even",
+        tail: Tail = "drop",
         drop_last: bool = False,
         shuffle: bool = True,
         repeat: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
-        batch_format: str = "numpy",
-        src_options: Mapping[str, str] | None = None,
+        batch_format: BatchFormat = "numpy",
+        src_options: Options | None = None,
     ) -> None:
         _check("picks", picks, ("even", "random"))
         _check("tail", tail, ("drop", "repeat", "keep"))
@@ -103,13 +107,22 @@ class Feed:
             whole_number("buffer_blocks", buffer_blocks, 1),
         )
         self.buffer_bytes = _auto_buffer() if buffer == "auto" else parse_size(buffer)
-        self.catalog = open_catalog(uri, src_options, not repeat, self.buffer_bytes)
+        self.catalog = open_catalog(src, src_options, not repeat, self.buffer_bytes)
         self.rules = Rules(seed, bool(shuffle), picks, tail, bool(drop_last))
         self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
         self.buffer_blocks = buffer_blocks
         self._given_world = (rank, world_size)
         find_world(rank, world_size)
         self.room(1)
+
+    def __repr__(self) -> str:
+        index, what = self.catalog.index, "batches" if self.batch_size else "samples"
+        size = f" of {self.batch_size}" if self.batch_size else ""
+        records = plural(index.records, "record") if self.catalog.is_counted else "records"
+        return (
+            f"<{what}{size} of {self.catalog.source.url}: {records} in {plural(index.blocks.num_rows, 'block')}, "
+            f"buffer {format_size(self.buffer_bytes)}, rank {self.rank} of {self.world_size}>"
+        )
 
     @property
     def rank(self) -> int:

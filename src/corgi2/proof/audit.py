@@ -36,7 +36,7 @@ from corgi2.stores import Options, Store
 _THREADS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Audit:
     """What was found wrong; nothing, if it holds."""
 
@@ -55,7 +55,11 @@ class Audit:
     def same(self) -> bool:
         return not self.problems
 
+    def __repr__(self) -> str:
+        return f"<Audit: {self._verdict()}>"
+
     def as_json(self) -> dict[str, Any]:
+        """As the command line prints it."""
         return asdict(self) | {"same": self.same}
 
     def as_text(self) -> str:

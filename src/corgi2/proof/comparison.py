@@ -14,6 +14,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from corgi2.arguments import suggesting
 from corgi2.budget import reading_bytes
 from corgi2.dataset import Source, find_source, index_source, schema_difference
 from corgi2.progress import progress
@@ -33,7 +34,7 @@ _HASH_BYTES = 128
 _HASH = np.dtype([("low", "<u8"), ("high", "<u8")])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
     """Whether two data sets hold the same records; if not, what differs."""
 
@@ -51,7 +52,11 @@ class Verdict:
     def same(self) -> bool:
         return not (self.missing or self.extra or self.differences)
 
+    def __repr__(self) -> str:
+        return f"<Verdict: {self._verdict()}>"
+
     def as_json(self) -> dict[str, Any]:
+        """As the command line prints it."""
         return asdict(self) | {"same": self.same}
 
     def as_text(self) -> str:
@@ -88,6 +93,7 @@ def verify(
     src_options: Options | None = None,
     dst_options: Options | None = None,
 ) -> Audit: ...
+@suggesting
 def verify(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,
@@ -97,9 +103,20 @@ def verify(
     src_options: Options | None = None,
     dst_options: Options | None = None,
 ) -> Verdict | Audit:
-    """Compare two data sets of one format, record by record, in any order; or one that was shuffled with what its
-    shuffle kept, ``quick`` without reading its shards. The largest record must fit half of ``buffer``, which is
-    1 GB if it is not given."""
+    """Prove that two data sets hold the same records, in any order; or that a shuffled one is what its shuffle wrote.
+
+    With ``src`` and ``dst``, both are read once, in constant memory, and counts and sums of keyed 128-bit hashes are
+    compared. With one shuffled data set, every byte is compared with what the shuffle kept of it: after a shuffle in
+    place that is the only way. ``.same`` of the result is the answer.
+
+    Args:
+        src: A folder, one shard, a glob or a brace range, in any store; or, without ``dst``, a shuffled data set.
+        dst: What ``src`` was shuffled into.
+        quick: Without ``dst``: compare sizes, times and sums, and read no shard.
+        buffer: Memory to read with, 1 GB by default; the largest record must fit half of it.
+        src_options: Options for the first store (docs/stores.md).
+        dst_options: The same for the second.
+    """
     memory = reading_bytes(None if buffer is None else parse_size(buffer))
     if dst is None:
         return audit(src, src_options, quick=quick, memory=memory)
