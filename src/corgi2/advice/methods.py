@@ -9,6 +9,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from corgi2 import theory
@@ -123,11 +124,44 @@ class Means:
         return max(size / self.bandwidth, requests * self.latency / in_flight) / self.nodes / 3600
 
 
+class Kind(StrEnum):
+    """What a method is, whatever its settings."""
+
+    RANDOM_ACCESS = "random access"
+    SHUFFLE_ONCE = "shuffle once"
+    SEQUENTIAL = "sequential"
+    CORGIPILE = "CorgiPile"
+    CORGI2 = "Corgi²"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is there to be compared with, and corgi2 does not run it."""
+        return self in (Kind.RANDOM_ACCESS, Kind.SHUFFLE_ONCE, Kind.SEQUENTIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A method, with its settings."""
+
+    kind: Kind
+    passes: int = 0
+    picks: str = "random"
+    cut_bytes: int | None = None
+    """Of new blocks, where they are cut smaller than the old ones."""
+
+    @property
+    def name(self) -> str:
+        if self.kind is not Kind.CORGI2:
+            return str(self.kind)
+        cut = "" if self.cut_bytes is None else f", blocks of {format_size(self.cut_bytes)}"
+        return f"{self.kind}{cut}, {plural(self.passes, 'pass')}, {self.picks} picks"
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One way, and what it costs and buys."""
 
-    name: str
+    way: Way
     offline_requests: int
     online_requests: int
     offline_bytes: int
@@ -144,8 +178,14 @@ class Method:
     H: float
     H_full: float
     """Of a full shuffle, through the same window."""
+    target: str | None
+    """Where an offline pass writes to."""
     command: str | None
     """What to run first."""
+
+    @property
+    def name(self) -> str:
+        return self.way.name
 
     @property
     def relative(self) -> float:
@@ -153,7 +193,11 @@ class Method:
         return self.H / self.H_full if self.H_full > 0 else 1.0
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"relative": self.relative}
+        values = asdict(self)
+        way = {"kind": str(self.way.kind), "passes": self.way.passes, "picks": self.way.picks}
+        return {"name": self.name, **way, **{name: values[name] for name in values if name != "way"}} | {
+            "relative": self.relative
+        }
 
 
 class Table:
@@ -179,16 +223,18 @@ class Table:
         every = theory.requests_random_access(shape.records, epochs)
         fetched = shape.bytes if shape.reads_records else int(shape.records * shape.block_bytes)
         quality = (theory.h_full(data), full, full)
-        yield self._method("random access", (0, 0, every.online), (0, fetched), 0, window, shape.block_bytes, quality)
+        yield self._method(
+            Way(Kind.RANDOM_ACCESS), (0, 0, every.online), (0, fetched), 0, window, shape.block_bytes, quality
+        )
         once = theory.requests_shuffle_once(
             shape.records, shape.shards * self._puts(shape.bytes / shape.shards), epochs
         )
         sizes = (fetched + shape.bytes, shape.bytes)
         reads = (shape.records, once.offline - shape.records, shape.blocks * self.parts * epochs)
-        yield self._method("shuffle once", reads, sizes, shape.bytes, window, shape.block_bytes, quality)
+        yield self._method(Way(Kind.SHUFFLE_ONCE), reads, sizes, shape.bytes, window, shape.block_bytes, quality)
         reads = (0, 0, shape.blocks * self.parts * epochs)
         order = (data.h, data.h, theory.window_full(data, 1))
-        yield self._method("sequential", reads, (0, shape.bytes), 0, 1, shape.block_bytes, order)
+        yield self._method(Way(Kind.SEQUENTIAL), reads, (0, shape.bytes), 0, 1, shape.block_bytes, order)
 
     def _pile(self) -> Iterator[Method]:
         """CorgiPile reads blocks as the index cuts them."""
@@ -200,35 +246,38 @@ class Table:
         if window:
             quality = (data.h, theory.window_random(data, window), theory.window_full(data, window))
             reads = (0, 0, shape.blocks * self.parts * self.means.epochs)
-            yield self._method("CorgiPile", reads, (0, shape.bytes), 0, window, shape.bytes / data.count, quality)
+            yield self._method(
+                Way(Kind.CORGIPILE), reads, (0, shape.bytes), 0, window, shape.bytes / data.count, quality
+            )
 
     def _corgi2(self) -> Iterator[Method]:
         shape, groups = self.shape, self.one.groups
         usual = shape.bytes * shape.growth / self.one.blocks
-        yield from self._mixed("", usual, self.one.blocks, self.one.shards)
+        yield from self._mixed(None, usual, self.one.blocks, self.one.shards)
         reaches = theory.largest_block(self.means.buffer / shape.expansion, self._online_bytes(), shape.bytes)
         smaller = {usual / 4, reaches} if reaches >= _SMALLEST_BLOCK else {usual / 4}
         for size in sorted(smaller, reverse=True):
             size = float(f"{size:.1e}") if size < usual else size
             blocks = math.ceil(shape.bytes * shape.growth / size / groups) * groups
             if _SMALLEST_BLOCK <= size < usual and blocks * 2 <= shape.records:
-                yield from self._mixed(f", blocks of {format_size(int(size))}", size, blocks, blocks)
+                yield from self._mixed(int(size), size, blocks, blocks)
 
     def _online_bytes(self) -> float:
         """Stored bytes that lie in all online buffers."""
         return self.means.online_buffer / 2 / self.shape.expansion * self.means.nodes
 
-    def _mixed(self, suffix: str, size: float, blocks: int, shards: int) -> Iterator[Method]:
+    def _mixed(self, cut_bytes: int | None, size: float, blocks: int, shards: int) -> Iterator[Method]:
         """One and two passes, random and even picks, with new blocks of a size."""
-        window = self._window(f"Corgi²{suffix}", size, blocks)
+        suffix = "" if cut_bytes is None else f", blocks of {format_size(cut_bytes)}"
+        window = self._window(f"{Kind.CORGI2}{suffix}", size, blocks)
         if not window:
             return
         data, n, out = self.data, self.n, int(self.shape.bytes * self.shape.growth)
         written = max(1.0, min(self.shape.records / blocks, n * data.examples))
         reads, writes = self.one.reads, shards * self._puts(out / shards)
         online = math.ceil(size / PART_BYTES) * blocks * self.means.epochs
-        for passes in (1,) if suffix else (1, 2):
-            groups, option = self.one.groups, f" --shard-size {int(size) // 1000}KB" if suffix else ""
+        for passes in (1,) if cut_bytes else (1, 2):
+            groups, option = self.one.groups, f" --shard-size {int(size) // 1000}KB" if cut_bytes else ""
             middle = max(1.0, min(self.shape.records / max(1, self.two.between), n * data.examples))
             if passes == 2:
                 groups, option = max(1, round(data.count / (n * n * data.examples / middle))), " --passes 2"
@@ -243,7 +292,7 @@ class Table:
             picks = (("random", window, theory.window_random(new, window)), ("even", trimmed, even))
             for name, seen, spread in picks:
                 yield self._method(
-                    f"Corgi²{suffix}, {plural(passes, 'pass')}, {name} picks",
+                    Way(Kind.CORGI2, passes, name, cut_bytes),
                     (reads, writes, online),
                     (passes * (self.shape.bytes + out), out),
                     out,
@@ -272,7 +321,7 @@ class Table:
 
     def _method(
         self,
-        name: str,
+        way: Way,
         requests: tuple[int, int, int],
         sizes: tuple[float, float],
         extra: int,
@@ -284,14 +333,13 @@ class Table:
         """From reads and writes offline, reads online; bytes offline, and online in an epoch; and h, H, H_full."""
         (reads, writes, online), means = requests, self.means
         moved = sizes[1] * means.epochs
-        command = None
+        command = target = None
         if option is not None:
-            target = shlex.quote(f"{self.shape.url.rstrip('/')}-mixed") if self.shape.is_folder else "DST"
-            command = (
-                f"corgi2 shuffle {shlex.quote(self.shape.url)} {target} --buffer {_exact_size(means.buffer)}{option}"
-            )
+            target = f"{self.shape.url.rstrip('/')}-mixed" if self.shape.is_folder else "DST"
+            places = f"{shlex.quote(self.shape.url)} {shlex.quote(target)}"
+            command = f"corgi2 shuffle {places} --buffer {_exact_size(means.buffer)}{option}"
         return Method(
-            name=name,
+            way=way,
             offline_requests=reads + writes,
             online_requests=online,
             offline_bytes=int(sizes[0]),
@@ -305,6 +353,7 @@ class Table:
             h=quality[0],
             H=quality[1],
             H_full=quality[2],
+            target=target,
             command=command,
         )
 

@@ -67,7 +67,7 @@ def _quality_by_buffer(advice: Advice) -> Section:
 
 
 def _is_drawn(method: Method) -> bool:
-    return method.name == "CorgiPile" or (method.name.startswith("Corgi², ") and "blocks of" not in method.name)
+    return not method.way.kind.is_reference and method.way.cut_bytes is None
 
 
 def _cost_and_quality(advice: Advice) -> Section:

@@ -1,10 +1,9 @@
 """Which way of shuffling to take, and why."""
 
-import shlex
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from corgi2.advice.methods import Means, Method, Offline, Shape, Table, guess_offline
+from corgi2.advice.methods import Kind, Means, Method, Offline, Shape, Table, guess_offline
 from corgi2.advice.prices import NOTHING
 from corgi2.sizes import format_number, format_seconds, format_size, plural
 
@@ -68,13 +67,12 @@ class Advice:
     @property
     def then(self) -> list[str]:
         """What to do when the command has run."""
-        name, buffer = self.recommended.name, format_size(self.means.online_buffer).replace(" ", "")
-        if name == "random access":
+        way, buffer = self.recommended.way, format_size(self.means.online_buffer).replace(" ", "")
+        if way.kind is Kind.RANDOM_ACCESS:
             return ["a data set of your own that reads record by record, with a random sampler"]
-        if name in ("shuffle once", "sequential"):
+        if way.kind.is_reference:
             return []
-        picks = "random" if "random" in name else "even"
-        place = shlex.split(self.recommended.command)[3] if self.recommended.command else self.shape.url
+        place, picks = self.recommended.target or self.shape.url, way.picks if way.kind is Kind.CORGI2 else "even"
         return [f'then train from CorgiDataset("{place}", buffer="{buffer}", picks="{picks}"); even is the default']
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
@@ -153,8 +151,8 @@ def advise(shape: Shape, means: Means, one: Offline | None = None, two: Offline 
 
 
 def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
-    by_name = {method.name: method for method in methods}
-    pile, access, order = by_name.get("CorgiPile"), by_name["random access"], by_name["sequential"]
+    of_kind = {method.way.kind: method for method in methods}
+    pile, access, order = of_kind.get(Kind.CORGIPILE), of_kind[Kind.RANDOM_ACCESS], of_kind[Kind.SEQUENTIAL]
     sure = shape.h_D_high is None or shape.h_D_high <= VISIBLE
     if pile is not None and shape.is_shuffled and (shape.h_D is None or shape.h_D <= VISIBLE):
         return pile, "your data was mixed by corgi2 already: do nothing but train, with even picks"
@@ -164,7 +162,7 @@ def _recommend(shape: Shape, methods: tuple[Method, ...]) -> tuple[Method, str]:
         return pile, "the online buffer holds all of it: the loader alone shuffles fully"
     if shape.is_local and shape.reads_records and access.online_hours <= _CLOSE * order.online_hours:
         return access, "on this local disk random access is fast enough: no pass is needed"
-    choices = [method for method in methods if method.name not in ("random access", "shuffle once", "sequential")]
+    choices = [method for method in methods if not method.way.kind.is_reference]
     for bound in ("full", "visible"):
         good = [method for method in choices if (method.relative <= ENOUGH if bound == "full" else method.H <= VISIBLE)]
         if good:
@@ -187,8 +185,8 @@ def _reason(method: Method, bound: str) -> str:
     times = f"H is {method.relative:.2f} times that of a full shuffle"
     if bound == "visible":
         times = f"H = {method.H:.2g}, below the {VISIBLE:g} from which networks were seen to suffer"
-    if method.name == "CorgiPile":
+    if method.way.kind is Kind.CORGIPILE:
         return f"the loader's buffer alone is enough: {times}"
-    if "blocks of" in method.name:
+    if method.way.cut_bytes is not None:
         return f"cut smaller blocks: {times}, with the least work among the cheapest"
     return f"{times}, with the least work among the cheapest"
