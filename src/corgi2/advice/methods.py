@@ -14,8 +14,9 @@ from typing import Any
 
 from corgi2 import theory
 from corgi2.advice.prices import Prices
+from corgi2.offline import GroupSizes
 from corgi2.sizes import format_size, plural
-from corgi2.stores import PART_BYTES, upload_bytes, whole_bytes
+from corgi2.stores import PART_BYTES, reads_of, upload_bytes, whole_bytes
 from corgi2.theory import Blocks
 
 OFFLINE_IN_FLIGHT, ONLINE_IN_FLIGHT = 4, 8
@@ -207,7 +208,7 @@ class Table:
         self.shape, self.means, self.one, self.two = shape, means, one, two
         self.data = shape.theory
         self.n = max(1, min(shape.blocks, round(shape.blocks / one.groups)))
-        self.parts = max(1, math.ceil(shape.block_bytes / PART_BYTES))
+        self.parts = reads_of(shape.block_bytes)
         self.left_out: list[str] = []
 
     def methods(self) -> Iterator[Method]:
@@ -275,7 +276,7 @@ class Table:
         data, n, out = self.data, self.n, int(self.shape.bytes * self.shape.growth)
         written = max(1.0, min(self.shape.records / blocks, n * data.examples))
         reads, writes = self.one.reads, shards * self._puts(out / shards)
-        online = math.ceil(size / PART_BYTES) * blocks * self.means.epochs
+        online = reads_of(size) * blocks * self.means.epochs
         for passes in (1,) if cut_bytes else (1, 2):
             groups, option = self.one.groups, f" --shard-size {int(size) // 1000}KB" if cut_bytes else ""
             middle = max(1.0, min(self.shape.records / max(1, self.two.between), n * data.examples))
@@ -376,10 +377,8 @@ def guess_offline(shape: Shape, buffer: int, passes: int = 1) -> Offline:
             f"buffer='{math.ceil(block / 1e6)}MB' would do, or smaller shards"
         )
     groups = math.ceil(shape.blocks / n)
-    largest = min(PART_BYTES, max(1_000_000, buffer // 64))
-    same, small = shape.blocks / groups, shape.footprint / (groups * largest)
-    reads = shape.blocks * theory.parts(math.ceil(shape.block_bytes), PART_BYTES)
-    between = groups * max(1, round(same), math.ceil(small)) if passes > 1 else 0
+    sizes = GroupSizes(shape.blocks, shape.footprint, groups, buffer)
+    reads = shape.blocks * reads_of(shape.block_bytes)
+    between = groups * sizes.shards_between if passes > 1 else 0
     shards = max(1, round(shape.shards / groups))
-    blocks = max(1, round(same / shards), math.ceil(small / shards))
-    return Offline(groups, groups * shards, groups * shards * blocks, reads, between)
+    return Offline(groups, groups * shards, groups * shards * sizes.blocks_per_shard(shards), reads, between)

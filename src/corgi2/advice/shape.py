@@ -5,13 +5,11 @@ should have made of it. Reads no more than the listing, the index or the footers
 import os
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from corgi2.advice.methods import Offline, Shape
 from corgi2.dataset import SAMPLE_BLOCKS, Index, Source, find_source, lineage_of, spread
 from corgi2.offline import Pass, Settings, first_pass, foresee
 from corgi2.quality import By, Measurement, raggedness
-from corgi2.stores import PART_BYTES, Options, parse_url
+from corgi2.stores import PART_BYTES, Options, parse_url, reads_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def _notes(source: Source, index: Index) -> tuple[str, ...]:
 def _offline(pass_: Pass) -> Offline:
     groups = len(pass_.groups)
     shards = groups * pass_.shards
-    reads = int(np.ceil(pass_.index.column("length") / PART_BYTES).sum())
+    reads = sum(map(reads_of, pass_.index.column("length").tolist()))
     return Offline(groups, shards, shards * pass_.blocks, reads, between=0 if pass_.is_last else shards)
 
 

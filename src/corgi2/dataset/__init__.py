@@ -1,6 +1,6 @@
 """A data set: from an address to shards, their blocks, the index that keeps them, and the layout of ``.corgi2/``."""
 
-from corgi2.dataset.blocks import Catalog, lineage_of, open_catalog
+from corgi2.dataset.blocks import Catalog, index_of, lineage_of, open_catalog, survey_of
 from corgi2.dataset.estimate import SAMPLE_BLOCKS, forecast, spread
 from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, INDEX_PATH, PLAN_NAME, run_folder, runs
 from corgi2.dataset.index_file import cache_store, decode_index, encode_index, load_index, open_index, save_index
@@ -38,6 +38,7 @@ __all__ = [
     "forecast",
     "generations",
     "index",
+    "index_of",
     "index_source",
     "is_matched",
     "left_alone",
@@ -57,6 +58,7 @@ __all__ = [
     "seal",
     "sketch_source",
     "spread",
+    "survey_of",
     "survey_source",
     "unseal",
     "whole_shards",

@@ -19,14 +19,31 @@ from corgi2.budget import reading_bytes
 from corgi2.dataset.estimate import forecast
 from corgi2.dataset.index_file import cache_store, load_index, open_index, save_index
 from corgi2.dataset.index_tables import Index
-from corgi2.dataset.scan import index_source, sketch_source
+from corgi2.dataset.scan import Survey, sketch_source, survey_source
 from corgi2.dataset.source import Source, find_source
-from corgi2.errors import SourceError
+from corgi2.errors import DamageError, SourceError
 from corgi2.order import Indices
 from corgi2.records import numpy_of
 from corgi2.stores import Options, Store
 
 _log = logging.getLogger("corgi2")
+
+
+def survey_of(source: Source, buffer_bytes: int | None = None) -> tuple[Survey, bool]:
+    """The blocks of a source: from its index where that is up to date, else by a scan, in so much memory; and whether
+    an index said so. Of an index that is stale, what still holds is not read again."""
+    index = open_index(source)
+    if index is not None:
+        return Survey(index, ()), True
+    return survey_source(source, known=load_index(source.store), buffer_bytes=buffer_bytes), False
+
+
+def index_of(source: Source, buffer_bytes: int | None = None) -> Index:
+    """The same, where every shard must be sound."""
+    survey, _ = survey_of(source, buffer_bytes)
+    if survey.damage:
+        raise DamageError(survey.damage)
+    return survey.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +92,7 @@ def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool, bu
     with _alone(cache) as can_keep:
         index = open_index(source)  # somebody else may have been faster
         if index is None:
-            found = index_source(source, known=load_index(source.store), buffer_bytes=buffer_bytes)
-            index = forecast(source, found, None, reading_bytes(buffer_bytes)).index
+            index = forecast(source, index_of(source, buffer_bytes), None, reading_bytes(buffer_bytes)).index
             if can_keep:
                 save_index(cache, index)
     return index

@@ -2,7 +2,7 @@
 
 from corgi2.offline.job import load_plan
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
-from corgi2.offline.passes import Pass, first_pass
+from corgi2.offline.passes import GroupSizes, Pass, first_pass
 from corgi2.offline.plan import Plan
 from corgi2.offline.planning import foresee, plan_shuffle
 from corgi2.offline.report import Report
@@ -14,6 +14,7 @@ __all__ = [
     "CONSUMED",
     "DISCARDED",
     "Done",
+    "GroupSizes",
     "Journal",
     "Marker",
     "NewShard",

@@ -15,9 +15,8 @@ from corgi2.host import usable_memory
 from corgi2.offline.journal import Journal
 from corgi2.offline.passes import Pass
 from corgi2.offline.plan import Plan
-from corgi2.records import BLOCK_BYTES
 from corgi2.sizes import format_size, plural
-from corgi2.stores import Entry, Store, read_path
+from corgi2.stores import Entry, Store, read_path, reads_of
 
 START_ANEW = "restart=True discards what was written and begins anew"
 
@@ -79,7 +78,7 @@ class Job:
     def reads(self) -> int:
         """About: of blocks, in requests of an object store. What lies between two passes is read as it was written."""
         between = 0 if self.first.is_last else len(self.first.groups) * self.first.shards
-        first = int(np.ceil(self.index.column("length") / BLOCK_BYTES).sum())
+        first = sum(map(reads_of, self.index.column("length").tolist()))
         return first + between * (self.plan.settings.passes - 1)
 
     @property

@@ -4,6 +4,7 @@ The first pass is planned from the source, every later one from the markers of t
 function of the plan and of the records alone. No I/O here.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -141,23 +142,51 @@ def _groups(
 
 
 def _counts(index: Index, plan: Plan, cut: Sequence[Indices], source: Source, is_last: bool) -> tuple[int, int]:
-    """Shards a group, and blocks a shard: at least as many blocks as were read, of about `BLOCK_BYTES` at the most, and
-    of no more than a 64th of the buffer, because some formats write whole blocks."""
-    settings, groups = plan.settings, len(cut)
-    largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, plan.buffer_bytes // _BLOCK_SHARE))
-    same, small = index.blocks.num_rows / groups, index.footprint / (groups * largest)
+    """Shards per group, and blocks per shard."""
+    settings, sizes = plan.settings, GroupSizes(index.blocks.num_rows, index.footprint, len(cut), plan.buffer_bytes)
     if not is_last:
-        return max(1, round(same), -int(-small // 1)), 1
+        return sizes.shards_between, 1
     total: float = plan.shards
     if settings.shard_records is not None:
         total = index.records / settings.shard_records
     elif settings.shard_bytes is not None:
         total = index.bytes * (plan.growth if plan.settings.passes == 1 else 1) / settings.shard_bytes
-    shards = max(1, min(round(total / groups), _fewest_records(index, cut)))
+    shards = max(1, min(round(total / len(cut)), _fewest_records(index, cut)))
     if not source.format.traits.has_ranges:
         return shards, 1
-    kept = 0 if settings.shard_records or settings.shard_bytes else round(same / shards)
-    return shards, max(1, kept, -int(-small / shards // 1))
+    return shards, sizes.blocks_per_shard(shards, keeps_size=not (settings.shard_records or settings.shard_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSizes:
+    """How finely a group is written: at least as many blocks as were read, of about `BLOCK_BYTES` at the most, and of
+    no more than a 64th of the buffer, because some formats write whole blocks."""
+
+    blocks: int
+    footprint: int
+    """Of all blocks, in memory."""
+    groups: int
+    buffer_bytes: int
+
+    @property
+    def _read(self) -> float:
+        """Blocks that a group reads."""
+        return self.blocks / self.groups
+
+    @property
+    def _fewest(self) -> float:
+        """Blocks that it takes for none to be too large."""
+        largest = min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, self.buffer_bytes // _BLOCK_SHARE))
+        return self.footprint / (self.groups * largest)
+
+    @property
+    def shards_between(self) -> int:
+        """Shards of one block that a group writes for the next pass."""
+        return max(1, round(self._read), math.ceil(self._fewest))
+
+    def blocks_per_shard(self, shards: int, keeps_size: bool = True) -> int:
+        """Of a group that writes so many shards; ``keeps_size`` where these are about as large as those it read."""
+        return max(1, round(self._read / shards) if keeps_size else 0, math.ceil(self._fewest / shards))
 
 
 def _fewest_records(index: Index, groups: Sequence[Indices]) -> int:

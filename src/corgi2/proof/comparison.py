@@ -156,7 +156,7 @@ def _compare_columns(source: Source, target: Source) -> Verdict | None:
     """Equal values under other names, or of other types, are other records."""
     if not source.format.traits.has_columns:
         return None
-    one, other = index_source(source), index_source(target)
+    one, other = index_source(source), index_source(target)  # a proof believes no index
     ours, theirs = (each.shards.column("schema")[0].as_py() for each in (one, other))
     if ours == theirs:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from corgi2.arguments import suggesting
-from corgi2.dataset import Index, Survey, find_source, left_alone, load_index, open_index, survey_source
+from corgi2.dataset import Index, find_source, left_alone, survey_of
 from corgi2.errors import ShardError
 from corgi2.quality.mixing import Mixing, look_at_mixing
 from corgi2.quality.prediction import By
@@ -122,10 +122,7 @@ def inspect(
     if after is not None and not (labels or features):
         raise ValueError("after= is to be measured: give label= or feature=, too")
     source = find_source(src, src_options, "inspect")
-    index = open_index(source)
-    memory = None if buffer is None else parse_size(buffer)
-    known = None if index is not None else load_index(source.store)
-    survey = Survey(index, ()) if index is not None else survey_source(source, known=known, buffer_bytes=memory)
+    survey, is_indexed = survey_of(source, None if buffer is None else parse_size(buffer))
     mixing = None
     if (labels or features) and not survey.damage:
         by, size = By(labels, features, sample), None if online_buffer is None else parse_size(online_buffer)
@@ -140,7 +137,7 @@ def inspect(
         bytes=sum(entry.size for entry in source.entries),
         block_bytes=_extent(survey.index, "length"),
         block_records=_extent(survey.index, "records"),
-        indexed=index is not None,
+        indexed=is_indexed,
         damage=survey.damage,
         others=source.others,
         mixing=mixing,

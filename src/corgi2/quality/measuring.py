@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.budget import reading_bytes
-from corgi2.dataset import Index, Source, find_source, index_source, open_index
+from corgi2.dataset import Index, Source, find_source, index_of
 from corgi2.errors import ShardError, SourceError, TooLargeError
 from corgi2.order import RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.progress import progress
@@ -108,7 +108,7 @@ def measure(
     if sample < 2:
         raise ValueError(f"at least two blocks are sampled (got {sample})")
     source = find_source(uri, src_options, "inspect")
-    return measure_blocks(source, open_index(source) or index_source(source), labels, features, vector, sample, seed)
+    return measure_blocks(source, index_of(source), labels, features, vector, sample, seed)
 
 
 def measure_blocks(

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corgi2.dataset import Index, Source, find_source, index_source, lineage_of, open_index
+from corgi2.dataset import Index, Source, find_source, index_of, lineage_of
 from corgi2.quality.measuring import Measurement
 from corgi2.quality.picture import inspect_page
 from corgi2.quality.prediction import By, Evenness, Prediction, evenness, predict
@@ -63,6 +63,5 @@ def look_at_mixing(
     then = None
     if after is not None:
         target = find_source(after, options, "inspect")
-        found = open_index(target) or index_source(target)
-        then = (after, look_at_mixing(target, found, by, options, online_buffer))
+        then = (after, look_at_mixing(target, index_of(target), by, options, online_buffer))
     return Mixing(measured, predicted, online, then)

@@ -19,6 +19,7 @@ from corgi2.stores.store import (
     Store,
     StoredShard,
     read_path,
+    reads_of,
     upload_bytes,
     whole_bytes,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "open_store",
     "parse_url",
     "read_path",
+    "reads_of",
     "upload_bytes",
     "whole_bytes",
 ]

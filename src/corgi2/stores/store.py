@@ -1,5 +1,6 @@
 """What the rest of corgi2 asks of a store, and the values that they speak in."""
 
+import math
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -150,6 +151,11 @@ class StoredShard:
 
     def readinto(self, start: int, buffer: memoryview) -> None:
         self.store.readinto(self.entry, start, buffer)
+
+
+def reads_of(size: float) -> int:
+    """Requests that it takes to read so many bytes."""
+    return max(1, math.ceil(size / PART_BYTES))
 
 
 def upload_bytes(buffer_bytes: int) -> int:
