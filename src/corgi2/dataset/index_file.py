@@ -35,12 +35,20 @@ def cache_store(source: Source) -> Store:
 
 def open_index(source: Source) -> Index | None:
     """The index of exactly this source: beside the data, or in the cache; None where there is none, or it is stale."""
-    for store in (source.store, cache_store(source)):
-        index = load_index(store)
-        found = select(index, source) if index is not None else None
-        if found is not None:
-            return found
-    return None
+    index = load_index(source.store)
+    found = None if index is None else select(index, source)
+    if found is not None:
+        return found
+    cached = _cached(source)
+    return None if cached is None else select(cached, source)
+
+
+def _cached(source: Source) -> Index | None:
+    """From the user's cache. One that cannot be read, or is of another version, is made anew: it is nobody else's."""
+    try:
+        return load_index(cache_store(source))
+    except SourceError:
+        return None
 
 
 _WAY_OUT = "delete it, and run corgi2 index to make it anew"
@@ -59,7 +67,7 @@ def encode_index(index: Index) -> bytes:
 
 def decode_index(data: bytearray, name: str) -> Index:
     try:
-        reader = pa.BufferReader(unseal(data, name, _WAY_OUT))
+        reader = pa.BufferReader(unseal(data, name, _WAY_OUT, _WAY_OUT))
         shards = pa.ipc.open_stream(reader).read_all()
         header = json.loads(shards.schema.metadata[b"corgi2"])
         blocks = pa.ipc.open_stream(reader).read_all()

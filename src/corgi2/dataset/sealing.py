@@ -8,7 +8,9 @@ from corgi2.errors import SourceError
 from corgi2.records import Buffer, Checksum
 
 VERSION = 4
-"""Of all that lies in ``.corgi2/``. Raised whenever that changes."""
+"""Of all that lies in ``.corgi2/``. Raised whenever that changes; promised from the first release on."""
+OTHER_VERSION = "use the version that wrote it, or, if its shards are a copy, delete the folder and shuffle again"
+"""The way out where a shuffle was begun, or finished, by another version."""
 _NAME, _DIGITS, _LONGEST = b"corgi2", 2 * Checksum.SIZE, 64
 
 
@@ -16,14 +18,16 @@ def seal(data: Buffer) -> bytes:
     return b"%s %d %s\n%s" % (_NAME, VERSION, Checksum.of(data).hex().encode(), data)
 
 
-def unseal(data: Buffer, name: str, way_out: str) -> memoryview:
-    """What a sealed file holds, where it lies."""
+def unseal(data: Buffer, name: str, way_out: str, of_other_version: str = OTHER_VERSION) -> memoryview:
+    """What a sealed file holds, where it lies; the ways out are those from damage, and from another version."""
     line, newline, _ = bytes(data[:_LONGEST]).partition(b"\n")
     words = line.split(b" ")
     if not newline or len(words) != 3 or words[0] != _NAME or not words[1].isdigit() or len(words[2]) != _DIGITS:
         raise SourceError(f"{name}: is damaged, or was written by an earlier version of corgi2; {way_out}")
     if int(words[1]) != VERSION:
-        raise SourceError(f"{name}: has version {int(words[1])}, and this corgi2 knows version {VERSION}; {way_out}")
+        raise SourceError(
+            f"{name}: has version {int(words[1])}, and this corgi2 knows version {VERSION}", hint=of_other_version
+        )
     body = memoryview(data)[len(line) + 1 :]
     if Checksum.of(body).hex().encode() != words[2]:
         raise SourceError(f"{name}: is damaged: its checksum is wrong; {way_out}")
