@@ -4,6 +4,9 @@ obstore runs its requests on threads of one runtime, a static of its native modu
 fork, so a child that inherits a used runtime waits for ever, with new clients too. PyTorch's DataLoader forks
 its workers by default, after the parent has read the index. So a child whose parent had used obstore loads the
 native module a second time, from an anonymous copy in memory: a fresh runtime, nothing left on disk.
+
+Needed with obstore 0.11 to 0.12.1, the newest in November 2026. The first version whose runtime can be begun anew after
+a fork ends it: then this module, and what tests/stores/test_fork.py says of copies, can go.
 """
 
 import importlib
