@@ -182,7 +182,7 @@ class CorgiDataset(IterableDataset):  # type: ignore[type-arg]
         return self._feed.state(self._feed.place_after(start, batches, turn, workers), workers)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on from there, on any number of ranks and workers."""
+        """The next iteration resumes there, on any number of ranks and workers."""
         place, self._cursor = self._feed.place_of(state), None
         if get_worker_info() is not None:
             self._own = place  # others have loaded theirs, which may be of other epochs

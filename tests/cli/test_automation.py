@@ -260,7 +260,7 @@ def test_stopped_by_a_signal_it_ends_with_one_line_and_the_signals_own_code(
         _, said = process.communicate(timeout=50)
         assert process.returncode == 128 + number
         (line,) = said.splitlines()
-        way = f"To go on: corgi2 {' '.join([*words, *flags])}" if "shuffle" in words else "run the same command again"
+        way = f"To resume: corgi2 {' '.join([*words, *flags])}" if "shuffle" in words else "run the same command again"
         if flags:
             found = json.loads(line)
             assert (found["kind"], found["hint"]) == ("interrupted", way)

@@ -167,7 +167,7 @@ def test_interrupted_it_ends_at_once_and_names_the_command_that_goes_on(
     assert time.monotonic() - started < 2
     assert process.returncode == 130
     (line,) = words.splitlines()
-    program, *arguments = shlex.split(line.partition("To go on: ")[2])
+    program, *arguments = shlex.split(line.partition("To resume: ")[2])
     assert (program, arguments) == ("corgi2", _command(case)[3:])
     subprocess.run([*CORGI2, *arguments], check=True, stdout=subprocess.DEVNULL)
     assert verify(much, case.target).same

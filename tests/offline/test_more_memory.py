@@ -1,4 +1,4 @@
-"""A block that turns out larger than its plan's buffer names the buffer that would do, and the same command goes on
+"""A block that turns out larger than its plan's buffer names the buffer that would do, and the same command resumes
 with it: to what the plan gives, whoever has made which group with how much memory."""
 
 import json

@@ -199,7 +199,7 @@ def test_told_to_end_it_does_and_names_the_command_that_goes_on(
     killer.join(60)
     assert (process.returncode, said.splitlines()[-1]) == (
         143,
-        f"corgi2: stopped; nothing is lost. To go on: corgi2 {' '.join(words)}",
+        f"corgi2: stopped; nothing is lost. To resume: corgi2 {' '.join(words)}",
     )
     assert subprocess.run(command, capture_output=True, timeout=250, env=environment).returncode == 0
     assert corgi2.verify(source, tmp_path / "there").same

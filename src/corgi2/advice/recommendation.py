@@ -105,7 +105,7 @@ class Advice:
             f"buffer {format_size(means.buffer)} offline ({plural(self.groups, 'group')} of n = "
             f"{round(shape.blocks / self.groups):,}), {format_size(means.online_buffer)} online, "
             f"{plural(means.nodes, 'node')}, {plural(means.epochs, 'epoch')}; {format_size(int(means.bandwidth))}/s "
-            f"and {means.latency * 1000:.3g} ms a node; prices: {means.prices.what} {means.prices.date}".rstrip(),
+            f"and {means.latency * 1000:.3g} ms per node; prices: {means.prices.what} {means.prices.date}".rstrip(),
             "",
         ]
         for row in [head, *rows]:

@@ -5,7 +5,8 @@ from functools import cache
 
 import click
 
-_ARGUMENT = re.compile(r"\b([a-z]\w*)=('[^']*'|\"[^\"]*\"|(?:[\w./:+-]*[\w/])?)")
+_ARGUMENT = re.compile(r"\b([a-z]\w*)=(?!\")('[^']*'|(?:[\w./:+-]*[\w/])?)")
+"""What is in double quotes is code for people to copy."""
 
 
 def in_dashes(text: str) -> str:
@@ -14,7 +15,7 @@ def in_dashes(text: str) -> str:
 
 
 def _option(match: re.Match[str]) -> str:
-    name, value = match[1], match[2].strip("'\"")
+    name, value = match[1], match[2].strip("'")
     option = _options().get(name)
     if option is None:
         return match[0]

@@ -22,7 +22,7 @@ def cli() -> None:
     Prove nothing is lost:  corgi2 verify  s3://bucket/train s3://bucket/mixed
     See it work:            corgi2 demo
 
-    Sizes are bytes (4096), powers of 1000 (64KB, 8GB) or of 1024 (64KiB, 8GiB).
+    Sizes are bytes (4096), powers of 1000 (64KB, 8GB, 8G, 27T) or of 1024 (64KiB, 8GiB, 8Gi).
 
     \b
     Exit codes:  0  done, or yes

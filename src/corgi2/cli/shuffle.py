@@ -76,7 +76,7 @@ def shuffle(
     """Mix the shards of SRC into DST: random groups of blocks, each shuffled and written as new shards.
 
     The format stays, and no record is lost or repeated: corgi2 verify SRC DST proves it. A larger buffer mixes better.
-    The output depends on SRC, the seed and the options alone. If it is stopped, by whatever, the same command goes on
+    The output depends on SRC, the seed and the options alone. If it is stopped, by whatever, the same command resumes
     where it was.
     """
     from corgi2.offline import Settings, plan_shuffle, run_shuffle
@@ -98,6 +98,6 @@ def shuffle(
         with on_signals(end_in_order):
             report = run_shuffle(job, workers, engine, tasks, address)
     except StopError as stop:
-        error, hint = "stopped; nothing is lost", f"To go on: {command_line()}"
+        error, hint = "stopped; nothing is lost", f"To resume: {command_line()}"
         leave(stop.signal, Problem(error, "interrupted", hint=hint, text=f"{error}. {hint}"))
     click.echo(json.dumps(report.as_json(), indent=2) if as_json else report.as_text())

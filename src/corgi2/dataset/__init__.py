@@ -1,4 +1,8 @@
-"""A data set: from an address to shards, their blocks, the index that keeps them, and the layout of ``.corgi2/``."""
+"""A data set: from an address to its shards, from shards to blocks, and the index that keeps them.
+
+`source` finds shards, `scan` finds blocks, `index_file` keeps them, `folder` knows how ``.corgi2/`` is laid out, and
+`blocks` answers whoever needs the blocks: from the index, or else by a scan.
+"""
 
 from corgi2.dataset.blocks import Catalog, index_of, lineage_of, open_catalog, survey_of
 from corgi2.dataset.estimate import SAMPLE_BLOCKS, forecast, spread

@@ -156,7 +156,7 @@ def _check_finished(paths: Iterable[str], root: str) -> None:
     if left:
         raise SourceError(
             f"{root}: a shuffle into this folder is not finished",
-            hint=f"give its command again to go on (if it was finished, restore {run_folder(left[0])}/{DONE_NAME})",
+            hint=f"give its command again to resume (if it was finished, restore {run_folder(left[0])}/{DONE_NAME})",
         )
 
 

@@ -1,7 +1,8 @@
-"""Formats: bytes of a shard ↔ records. They know no store: a shard is a name, a size, and bytes on demand.
+"""Bytes of a shard ↔ records. Formats know no store: a shard is a name, a size, and bytes on demand.
 
-To add one: a module with a ``FORMATS`` table (suffix → format), and its line in ``_REGISTRY`` below. A format whose
-records lie one after another needs no more than a `corgi2.formats.framed.frames.Framing` (see docs/formats.md).
+A new format is a module, or a folder, with a ``FORMATS`` table (suffix → format), and its line in `registry`. One whose
+records lie one after another needs no more than a `framed.Framing`; any other implements `format.Format`
+(docs/formats.md).
 """
 
 from corgi2.formats.format import Format

@@ -1,4 +1,8 @@
-"""The offline half of Corgi²: random groups of blocks are read, shuffled and written as new shards, exactly once."""
+"""``corgi2 shuffle``: random groups of blocks are read, shuffled and written as new shards, each record exactly once.
+
+`settings` are what a person chose, `plan` what was settled (kept in the target), `passes` what each pass does, as data;
+`group` makes one group, `journal` keeps its marker, `run` does it all, by one of the `engines`.
+"""
 
 from corgi2.offline.job import load_plan
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard

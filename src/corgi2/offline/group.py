@@ -146,7 +146,7 @@ class Mixture:
         problem = f"more in memory than the buffer of {format_size(mixer.room_bytes)} holds"
         if footprint is None:
             error = TooLargeError(piece.file.name, piece.start, f"a record takes {problem}")
-            error.hint = f"the same command goes on with more, such as {option(2 * mixer.room_bytes)}"
+            error.hint = f"the same command continues with more, such as {option(2 * mixer.room_bytes)}"
             return error
         sizes = np.array([[piece.length], [max(1, piece.records)], [footprint]])
         enough = buffer_for(sizes[2], pass_.source.format.decoding_bytes(*sizes))
@@ -299,7 +299,7 @@ def _footprint(format: Format, piece: Piece, memory: int) -> int | None:
 
 
 def _with_more(enough: int) -> str:
-    return f"the same command goes on with more: {way_out(enough)}"
+    return f"the same command continues with more: {way_out(enough)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a shuffle is to do: what a person chose, and what follows from it and from the source.
 
 A plan is all that the output's bytes depend on beside the records. It is kept in the target, written once, and an
-unfinished target goes on with its own plan and with no other.
+unfinished target resumes with its own plan and with no other.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ class Plan:
             raise SourceError(f"{name}: the plan is damaged ({error}); {way_out}") from error
 
     def check(self, source: str, settings: Settings, where: str, is_done: bool, most: int | None = None) -> None:
-        """Refuse to go on with other settings. A buffer that is not given is the one that was taken; a larger one, of
+        """Refuse to resume with other settings. A buffer that is not given is the one that was taken; a larger one, of
         ``most`` where there is a limit, is memory for blocks that need it, and changes no group."""
         if self.source != source:
             raise SourceError(
@@ -89,5 +89,5 @@ class Plan:
     def _way_on(self, is_done: bool) -> str:
         if is_done:
             return "it is finished: name an empty folder, or delete this one"
-        same = "give the same command again to go on"
+        same = "give the same command again to resume"
         return same if self.settings.in_place else f"{same}, restart=True to discard it, or name an empty folder"

@@ -1,4 +1,4 @@
-"""What lies in a target already: whose it is, whether a shuffle can go on with it, and discarding it."""
+"""What lies in a target already: whose it is, whether a shuffle can resume it, and discarding it."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -29,7 +29,7 @@ def check_own(job: Job, listing: Iterable[Entry]) -> None:
     if foreign:
         raise SourceError(
             f"{job.target.url}/{foreign[0]}: is no shard of the unfinished shuffle there (files of the kind: "
-            f"{len(foreign)}); move it away, to go on"
+            f"{len(foreign)}); move it away, to resume"
         )
 
 
@@ -92,9 +92,9 @@ def _left(job: Job, planned: Entry, found: Entry | None, is_consumed: bool, know
     if found == planned or (found is None and is_consumed):
         return planned
     if found is None:
-        raise SourceError(f"{name}: is gone, and was not shuffled yet; restore it from a backup, to go on")
+        raise SourceError(f"{name}: is gone, and was not shuffled yet; restore it from a backup, to resume")
     if is_consumed and found not in known:
-        raise SourceError(f"{name}: has changed, and what it was is in new shards already; move it away, to go on")
+        raise SourceError(f"{name}: has changed, and what it was is in new shards already; move it away, to resume")
     if not found.size:
         raise ShardError(name, 0, EMPTY)
     return planned if is_consumed else found
@@ -105,5 +105,5 @@ def _check_new(job: Job, others: Iterable[str]) -> None:
         ours = path.startswith((job.plan.prefix, f"{CORGI_FOLDER}/"))
         if not ours and path.endswith(job.plan.suffix) and is_matched(job.first.source, path):
             raise SourceError(
-                f"{job.target.url}/{path}: is new since the shuffle in place began; move it away, to go on"
+                f"{job.target.url}/{path}: is new since the shuffle in place began; move it away, to resume"
             )

@@ -235,7 +235,7 @@ class _Run:
         self.groups = 0
         with job.journal.lock() as other, self.engine.running():
             if other:
-                _log.warning("%s: another run is at work there (%s); both may go on", job.target.url, other)
+                _log.warning("%s: another run is at work there (%s); both may continue", job.target.url, other)
             pass_ = job.first
             while True:
                 markers = self._pass(pass_)

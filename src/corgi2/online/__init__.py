@@ -1,4 +1,8 @@
-"""The online half: random blocks are read into a buffer, shuffled, and handed out, each example once an epoch."""
+"""The loader: random blocks are read into a buffer, shuffled and handed out, each example once per epoch.
+
+Every trainer's adapter stands on `feed`: `loader` for plain Python, `corgi2.torch` for PyTorch; a new trainer gets one
+beside `corgi2.torch`. `place` is the state, `epochs` how processes agree on an epoch, `ranks` who they are.
+"""
 
 from corgi2.online.epochs import BEGIN, LOAD, SET, Event, Iteration, Log
 from corgi2.online.feed import BatchFormat, Feed, Picks, Tail, Transform

@@ -336,7 +336,7 @@ class Feed:
                 "with repeat=True only readers know their places: take states from num_workers=0 or StatefulDataLoader"
             )
         if start.reader is not None or start.buffer is not None:
-            raise SourceError("the loader goes on from one worker's own state; take its states from StatefulDataLoader")
+            raise SourceError("the loader resumes from one worker's own state; take its states from StatefulDataLoader")
         world, shares = self.world(workers), start.shares
         if not shares or shares[-1].world != world:
             return replace(start, shares=(*shares, Share(world, turns, turn)))

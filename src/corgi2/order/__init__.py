@@ -1,6 +1,7 @@
-"""Which record goes where, as arithmetic: permutations that last, groups of blocks, an epoch dealt to its readers.
+"""Which record goes where, as arithmetic: permutations that last, groups of blocks, epochs dealt to readers.
 
-No I/O, numpy only. The same key gives the same order for ever.
+No I/O, numpy only: the same key gives the same order for ever. A new way of ordering records goes here: `groups` is for
+the offline pass, `dealing` for the loader, and `simulate` has the order of every method, for comparisons.
 """
 
 from corgi2.order.dealing import (

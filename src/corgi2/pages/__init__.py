@@ -1,4 +1,4 @@
-"""Pages with pictures, as text: HTML and SVG that load nothing."""
+"""Pages with pictures, as text: HTML and SVG that load nothing. Which pictures there are, their commands know."""
 
 from corgi2.pages.html import Section, Table, heat_section, page
 from corgi2.pages.pictures import Labels, Series, Text, line_chart, scatter

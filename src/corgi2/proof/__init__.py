@@ -1,4 +1,4 @@
-"""Proof that nothing was lost, repeated or altered: two data sets compared, or one with what its shuffle kept."""
+"""``corgi2 verify``: nothing was lost, repeated or altered. Compares two data sets, or one with its shuffle's sums."""
 
 from corgi2.proof.audit import Audit
 from corgi2.proof.comparison import Verdict, verify

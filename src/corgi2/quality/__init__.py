@@ -1,4 +1,4 @@
-"""How well a data set is mixed: measured on a sample, predicted, and as a loader's buffer would see it."""
+"""``corgi2 inspect``: what a data set is made of, and how well it is mixed, as measured and as predicted."""
 
 from corgi2.quality.inspection import Inspection, inspect
 from corgi2.quality.measuring import Measurement, measure

@@ -1,4 +1,7 @@
-"""Records in memory: the arena that a group lies in, taken in any order, hashed; shards and blocks as values."""
+"""Records in memory: the arena that a group lies in, taking records from it in any order, and hashing them.
+
+Everything here works on arrays. Values that stores and formats exchange (shard, block, piece, checksum) are here, too.
+"""
 
 from corgi2.records.arena import SLACK_BYTES, Arena, reserve
 from corgi2.records.arrays import number_array, numpy_of, value_table

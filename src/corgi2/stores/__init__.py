@@ -7,6 +7,8 @@ A store is opened at a root (``s3://bucket/train``) and speaks of paths below it
 - every request is counted in ``requests``;
 - what is temporary is retried with back-off; what is permanent fails at once, in one line, as a `StoreError`;
 - it can be pickled, and it works in a child process, forked or spawned, before or after its first use.
+
+A new store is a class with the methods of `store.Store`, and its scheme in `opening` and `url`.
 """
 
 from corgi2.stores.opening import open_store

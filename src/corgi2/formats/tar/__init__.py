@@ -1,4 +1,4 @@
-"""WebDataset tar."""
+"""WebDataset tar: a record is the consecutive members with one key."""
 
 from corgi2.formats.tar.format import FORMATS
 

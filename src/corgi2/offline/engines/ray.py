@@ -1,7 +1,7 @@
 """Groups as tasks of a Ray cluster. A group is what one task makes: it reads, shuffles, writes, and leaves its marker.
 
 Ray runs a task again whose node or worker has died; a group whose marker is there already is not made again. The driver
-only deals them out, a bounded number at a time, and deletes what was consumed: when it dies, the same command goes on.
+only deals them out, a bounded number at a time, and deletes what was consumed: when it dies, the same command resumes.
 """
 
 import logging
