@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from corgi2.orders import Layout, corgi2, corgipile, sliding_window
-
 from corgi2.order.permutations import Indices
+from corgi2.order.simulate import Layout, corgi2, corgipile, sliding_window
 
 LAYOUT = Layout(blocks=25, examples=24, buffer=5)
 COUNT = LAYOUT.total

@@ -55,6 +55,9 @@ class Advice:
 
         return plan_page(self)
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def __repr__(self) -> str:
         return f"<Advice for {self.shape.url}: {self.recommended.name}: {self.why}>"
 

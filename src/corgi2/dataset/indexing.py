@@ -29,6 +29,9 @@ class Indexed:
     others: tuple[str, ...]
     """Files that are no shards."""
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def __repr__(self) -> str:
         return f"<Indexed: {self.as_text().splitlines()[0]}>"
 

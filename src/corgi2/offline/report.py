@@ -45,6 +45,9 @@ class Report:
         done = ", complete already" if self.was_complete else ""
         return "\n".join([text + done, *(f"left out: {each}" for each in self.skipped)])
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def __repr__(self) -> str:
         left_out = f", {len(self.skipped)} left out" if self.skipped else ""
         return (

@@ -55,6 +55,9 @@ class Audit:
     def same(self) -> bool:
         return not self.problems
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def __repr__(self) -> str:
         return f"<Audit: {self._verdict()}>"
 

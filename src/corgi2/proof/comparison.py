@@ -52,6 +52,9 @@ class Verdict:
     def same(self) -> bool:
         return not (self.missing or self.extra or self.differences)
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def __repr__(self) -> str:
         return f"<Verdict: {self._verdict()}>"
 

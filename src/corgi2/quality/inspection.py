@@ -79,6 +79,9 @@ class Inspection:
             raise ValueError("a page shows classes: give label=")
         return self.mixing.as_page(self.url)
 
+    def __str__(self) -> str:
+        return self.as_text()
+
     def __repr__(self) -> str:
         damaged = f", {plural(len(self.damage), 'damaged shard')}" if self.damage else ""
         mixed = f", h_D = {self.mixing.measured.h_D:.4g}" if self.mixing is not None else ""
