@@ -87,7 +87,7 @@ def underestimated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def enough_for(error: object) -> int:
     """The buffer that an error names."""
-    match = re.search(r"buffer='(\d+)MB' would do", str(error))
+    match = re.search(r"(?:buffer='|--buffer )(\d+)MB'? would do", str(error))
     assert match, error
     return int(match[1]) * 1_000_000
 

@@ -18,7 +18,7 @@ from corgi2.cli.root import cli
 from corgi2.dataset.index_file import load_index, save_index
 from corgi2.dataset.index_tables import with_column
 from corgi2.dataset.scan import index_source
-from corgi2.dataset.sealing import seal
+from corgi2.dataset.sealing import VERSION, seal
 from corgi2.dataset.source import find_source
 from corgi2.errors import Corgi2Error, ShardError, SourceError
 from corgi2.offline.job import commit_plan
@@ -163,7 +163,7 @@ def test_damage_to_any_file_of_ours_is_found_and_named(way: str, tmp_path: Path)
             sound[: len(sound) // 2],
             b"",
             b"corgi2 1 0\n{}",
-            sound.replace(b"corgi2 3 ", b"corgi2 2 "),
+            sound.replace(b"corgi2 %d " % VERSION, b"corgi2 %d " % (VERSION + 1)),
         ]
         places = {0, 7, 9, 30, len(sound) // 2, len(sound) - 1}
         damages += [_bit_flipped(sound, at) for at in sorted(places)]
