@@ -79,11 +79,12 @@ def shuffle(
     The output depends on SRC, the seed and the options alone. If it is stopped, by whatever, the same command resumes
     where it was.
     """
-    from corgi2.offline import Settings, plan_shuffle, run_shuffle
+    from corgi2.offline import Settings, check_engine, plan_shuffle, run_shuffle
 
     settings = Settings(buffer_bytes=buffer, shard_bytes=shard_size, **choices)
     if restart and dry_run:
         raise click.UsageError("--restart discards, --dry-run touches nothing; give one of them")
+    check_engine(engine, workers, tasks, address)
     job = plan_shuffle(src, dst, settings, dict(src_options), dict(dst_options), restart)
     if as_json:
         for warning in job.warnings():

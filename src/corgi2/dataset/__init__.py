@@ -1,7 +1,9 @@
 """A data set: from an address to its shards, from shards to blocks, and the index that keeps them.
 
-`source` finds shards, `scan` finds blocks, `index_file` keeps them, `folder` knows how ``.corgi2/`` is laid out, and
-`blocks` answers whoever needs the blocks: from the index, or else by a scan.
+`source` finds shards (`patterns` are globs and braces, `splits` keep train and validation apart), `scan` finds
+blocks (`schemas` must agree), `estimate` what they take, `indexing` is ``corgi2 index``, `index_tables` and
+`index_file` keep it. `blocks` gives others the blocks: from the index, or else by a scan. `folder` knows how
+``.corgi2/`` is laid out, and `sealing` the version and checksum of every file in it.
 """
 
 from corgi2.dataset.blocks import Catalog, index_of, lineage_of, open_catalog, survey_of

@@ -107,6 +107,7 @@ def shuffle(
         in_place=in_place,
         skip_bad=skip_bad,
     )
+    check_engine(engine, workers, tasks, address)
     job = plan_shuffle(src, dst, settings, src_options, dst_options, restart)
     return run_shuffle(job, workers, engine, tasks, address)
 
@@ -148,7 +149,8 @@ def run_shuffle(
     )
 
 
-def _engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> Engine:
+def check_engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> None:
+    """Refuse arguments that do not go together, before anything is looked at."""
     for argument, value in (("workers", workers), ("tasks", tasks)):
         if value is not None and value < 1:
             raise ValueError(f"{argument}={value} must be at least 1")
@@ -156,6 +158,10 @@ def _engine(name: str, workers: int | None, tasks: int | None, address: str | No
         raise ValueError(f"engine={name!r} is neither 'local' nor 'ray'")
     if name == "local" and (address is not None or tasks is not None):
         raise ValueError("address= and tasks= speak of a Ray cluster: give engine='ray' with them")
+
+
+def _engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> Engine:
+    check_engine(name, workers, tasks, address)
     if name == "local":
         return LocalEngine(workers or _WORKERS)
     try:

@@ -1,7 +1,9 @@
 """The loader: random blocks are read into a buffer, shuffled and handed out, each example once per epoch.
 
-Every trainer's adapter stands on `feed`: `loader` for plain Python, `corgi2.torch` for PyTorch; a new trainer gets one
-beside `corgi2.torch`. `place` is the state, `epochs` how processes agree on an epoch, `ranks` who they are.
+Every trainer's adapter stands on `feed`: `loader` for plain Python, `corgi2.torch` for PyTorch; a new trainer gets
+one beside `corgi2.torch`. `room` says how many blocks fit the buffer, `buffers` reads them ahead, `portions` cuts
+batches, `place` is where a reader is (the state that is saved), `ranks` who it is, `epochs` how processes agree on
+an epoch, and `stack` what only the stack tells about torch's workers.
 """
 
 from corgi2.online.epochs import BEGIN, LOAD, SET, Event, Iteration, Log

@@ -1,7 +1,8 @@
 """Which record goes where, as arithmetic: permutations that last, groups of blocks, epochs dealt to readers.
 
-No I/O, numpy only: the same key gives the same order for ever. A new way of ordering records goes here: `groups` is for
-the offline pass, `dealing` for the loader, and `simulate` has the order of every method, for comparisons.
+No I/O, numpy only: the same key gives the same order for ever. `permutations` draws, `groups` is for the offline
+pass, `neighbours` keeps equal keys apart, `dealing` is for the loader, and `simulate` has the order of every
+method, for comparisons. A new way of ordering records goes here.
 """
 
 from corgi2.order.dealing import (

@@ -1,6 +1,6 @@
 """Records in memory: the arena that a group lies in, taking records from it in any order, and hashing them.
 
-Everything here works on arrays. Values that stores and formats exchange (shard, block, piece, checksum) are here, too.
+Everything here works on arrays. `shard` has the values that stores and formats exchange: shard, block, piece.
 """
 
 from corgi2.records.arena import SLACK_BYTES, Arena, reserve
