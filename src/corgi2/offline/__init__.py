@@ -4,8 +4,9 @@ Before anything is written: `settings` (what a person chose), `outline` (the blo
 these to a `job`), `plan` (what was settled; kept in the target), `passes` (what each pass does, as data), `names`
 (of new shards). Then `run` does it, by one of the `engines`: a `task` is sent to whoever makes groups, `group`
 makes one, with `threads`. What is kept and cleaned up: `journal` (plan, markers, sums), `skipped` (damaged shards
-that were left out), `consumed` (what is deleted once its group is safe), `resume` and `discard` (what an earlier
-run left), `report`. The memory that a shuffle may take is added up in `corgi2.budget`.
+that were left out), `consumed` (what is deleted once its group is safe), `finishing` (index and sums),
+`resume` and `discard` (what an earlier run left), `ways_back` (from damage between passes), `report`. The memory
+that a shuffle may take is added up in `corgi2.budget`.
 """
 
 from corgi2.offline.job import load_plan

@@ -11,37 +11,36 @@ Memory: one group, which fits the buffer, and a few slices.
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from corgi2.arguments import suggesting
 from corgi2.budget import check_usable
-from corgi2.dataset import Index, load_index, make_index, merge, save_index, with_entries, without
-from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.dataset import Index, load_index, save_index, with_entries
+from corgi2.errors import SourceError
 from corgi2.host import keeping_sigterm
 from corgi2.offline.consumed import Consumed
 from corgi2.offline.discard import discard
 from corgi2.offline.engines.engine import Engine
 from corgi2.offline.engines.local import LocalEngine
+from corgi2.offline.finishing import finish
 from corgi2.offline.job import Job, commit_plan
 from corgi2.offline.journal import Done, Marker, PassSum
 from corgi2.offline.passes import Pass, next_pass
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
-from corgi2.offline.resume import new_shards
 from corgi2.offline.settings import Settings
 from corgi2.offline.skipped import Skipped
 from corgi2.offline.task import Made, Task
+from corgi2.offline.ways_back import naming_ways_back
 from corgi2.progress import Bar, progress
-from corgi2.records import BLOCK_BYTES, Digest, Scan, checksum_of
+from corgi2.records import Digest, checksum_of
 from corgi2.sizes import parse_size, plural
 from corgi2.stores import Options, Requests, StoredShard
 
 _log = logging.getLogger("corgi2")
 
-_SHOWN = 3
 _WORKERS = 4
 
 
@@ -248,7 +247,7 @@ class _Run:
                 if pass_.is_last:
                     break
                 pass_ = next_pass(pass_, markers, job.plan, job.target)
-            index = _finish(job, pass_, markers)
+            index = finish(job, pass_, markers)
         # After the lock is gone: with this, everything is done.
         replaced = tuple(job.journal.replaced_paths()) if job.plan.settings.in_place else ()
         job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes, replaced))
@@ -276,7 +275,7 @@ class _Run:
 
     def _pass(self, pass_: Pass) -> list[Marker]:
         markers = _PassRun(Task(self.job.plan, self.job.target, pass_, self.job.room_bytes), requests=self.requests)
-        with _naming_ways_back(self.job):
+        with naming_ways_back(self.job):
             found = markers.run(self.engine)
         self.groups += len(pass_.groups)
         self.made += len(markers.made)
@@ -340,72 +339,5 @@ class _PassRun:
         return marker
 
 
-@contextmanager
-def _naming_ways_back(job: Job) -> Iterator[None]:
-    """Errors about shards that lie between two passes say how these are made again."""
-    try:
-        yield
-    except ShardError as error:
-        maker = job.journal.maker_of(error.shard.removeprefix(f"{job.target.url}/"))
-        if maker is not None and not isinstance(error, TooLargeError):
-            error.hint = _way_back(job, *maker)
-        raise
-
-
-def _way_back(job: Job, number: int, group: int) -> str:
-    """To a shard that a group wrote for the next pass. What later passes read was deleted as it was consumed."""
-    in_place, marker = job.plan.settings.in_place, job.journal.marker_path(number, group)
-    if number == 1 and not in_place:
-        return f"delete {marker} there, and give the same command again: its group is made anew, the others stay"
-    if not in_place:
-        return "give the same command with restart=True, which discards what was written and begins anew"
-    if number == 1:
-        made_of = [job.index.entries[block].path for block in job.first.groups[group].tolist()]
-        names = ", ".join(made_of[:_SHOWN]) + (f" and {len(made_of) - _SHOWN} more" if len(made_of) > _SHOWN else "")
-        return f"restore what it was made of from a backup ({names}), delete {marker}, and give the same command again"
-    return "what it was made of was consumed: restore it, or the whole folder, from a backup"
-
-
-def _finish(job: Job, pass_: Pass, markers: Sequence[Marker]) -> Index:
-    """Write the index of the new shards, once they are all there."""
-    shards = sorted(
-        ((shard, pass_.lineage[marker.group]) for marker in markers for shard in marker.shards),
-        key=lambda pair: pair[0].path,
-    )
-    there = {entry.path: entry for entry in job.target.list()}
-    for shard, _ in shards:
-        entry = there.get(shard.path)
-        if entry is None or entry.size != shard.size:
-            wrong = "is gone" if entry is None else "is not the shard that was written"
-            raise SourceError(f"{job.target.url}/{shard.path}: {wrong}; {_way_out(job)}")
-    schema = job.index.shards.column("schema")[0].as_py()
-    scans = [
-        (there[shard.path], Scan(shard.blocks, schema, shard.checksum, (tuple(numbers),) * len(shard.blocks)))
-        for shard, numbers in shards
-    ]
-    index = make_index(job.plan.suffix, BLOCK_BYTES, scans)
-    named = new_shards(job.plan, there, len(pass_.groups) * pass_.shards)
-    stale = named - {shard.path for shard, _ in shards}  # of a group that has fewer records since one was replaced
-    for path in [*job.journal.between(pass_.number), *sorted(stale)]:  # drawn by no group, or by one that was overtaken
-        job.target.delete(path)
-    save_index(job.target, _beside_others(job, index))
-    return index
-
-
-def _way_out(job: Job) -> str:
-    """From a shard that is not what its group's marker says. What was consumed cannot be read again."""
-    if job.plan.settings.in_place:
-        return "what it was made of was consumed: restore it from a backup, and give the command again"
-    if job.plan.settings.passes > 1:
-        return "restore it, or give restart=True to discard what was written and begin anew"
-    return f"delete {job.journal.pass_folder(1)}/groups there, and give the command again to make it anew"
-
-
 def _sum(digests: Iterable[Digest]) -> Digest:
     return sum(digests, Digest())
-
-
-def _beside_others(job: Job, index: Index) -> Index:
-    """In place, the folder may hold other shards, which the index knows."""
-    known = load_index(job.target) if job.plan.settings.in_place else None
-    return index if known is None else merge(without(known, {entry.path for entry in job.index.entries}), index)

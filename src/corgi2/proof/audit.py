@@ -9,29 +9,28 @@ whoever can rewrite the folder can rewrite the sums as well.
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from corgi2.dataset import (
-    CORGI_FOLDER,
     INDEX_PATH,
     Index,
     Source,
     find_source,
-    generations,
     is_matched,
     load_index,
     make_index,
     without,
 )
 from corgi2.errors import ShardError, SourceError, StoreError, TooLargeError
-from corgi2.offline import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard, Plan, Skipped, load_plan
+from corgi2.offline import NewShard, Skipped
 from corgi2.progress import progress
+from corgi2.proof.kept import Kept, read_kept
 from corgi2.records import READING_BYTES, Block, Checksum, Digest, ShardFile, WatchedShard, checksum_of, number_array
 from corgi2.sizes import plural
-from corgi2.stores import Options, Store
+from corgi2.stores import Options
 
 _THREADS = 2
 
@@ -88,7 +87,7 @@ def audit(
 ) -> Audit:
     """Check shuffled data against its index and its markers; ``quick`` reads no shard."""
     target = find_source(dst, src_options, "verify")
-    kept = _read_kept(target.store)
+    kept = read_kept(target.store)
     problems = [*kept.problems]
     index = _read_index(target, problems, bool(kept.shuffles))
     written = {path: shard for path, shard in kept.live.items() if is_matched(target, path)}
@@ -170,7 +169,7 @@ def _compare_listing(
 
 
 def _read_all(
-    target: Source, index: Index, shards: list[NewShard], kept: "_Kept", memory: int
+    target: Source, index: Index, shards: list[NewShard], kept: "Kept", memory: int
 ) -> dict[str, Digest | str]:
     """For each shard, by path, the digest of its records, or what is wrong with it."""
     place = {entry.path: number for number, entry in enumerate(target.entries)}
@@ -230,135 +229,7 @@ def _blocks_of(index: Index, shard: int) -> list[Block]:
     return [Block(**{name: row[name] for name in names}) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shuffle:
-    """What a finished shuffle has kept of itself."""
-
-    plan: Plan
-    done: Done
-    markers: tuple[Marker, ...]
-    """Of its last pass."""
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        return (*self.plan.skipped, *self.done.skipped)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What all shuffles have kept: what is wrong with it, what of it nothing covers, and the shards that they wrote and
-    that no later one has consumed."""
-
-    problems: list[str] = field(default_factory=list)
-    shuffles: list[_Shuffle] = field(default_factory=list)
-    live: dict[str, NewShard] = field(default_factory=dict)
-    keys: dict[str, int] = field(default_factory=dict)
-    """That the records of each were hashed with."""
-    covered: set[str] = field(default_factory=lambda: {INDEX_PATH})
-    files: list[str] = field(default_factory=list)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        strange = [path for path in self.files if path not in self.covered]
-        if not strange:
-            return ()
-        return (f"not covered: {plural(len(strange), 'file')} in {CORGI_FOLDER}/, such as {strange[0]}",)
-
-
-def _read_kept(store: Store) -> _Kept:
-    """Read what the shuffles have kept, the oldest first: a later one in place consumes what an earlier one wrote."""
-    kept = _Kept(files=[entry.path for entry in store.list(CORGI_FOLDER)])
-    found = [run for run in generations(kept.files) if _has_begun(Journal(store, run), kept)]
-    if not found:
-        kept.problems.append(
-            f"{store.url}: has no sums of a shuffle; name the source, too: corgi2 verify SRC {store.url}"
-        )
-    for generation in found:
-        _read_shuffle(Journal(store, generation), kept)
-    return kept
-
-
-def _has_begun(journal: Journal, kept: _Kept) -> bool:
-    """Whether a shuffle has written anything: not one that was killed before its plan was there, or discarded."""
-    before = journal.lock_path, journal.source_path("")
-    files = [path for path in kept.files if path.startswith(f"{journal.folder}/") and not path.startswith(before)]
-    try:
-        if files == [journal.fate_path] and journal.fate() == DISCARDED:
-            kept.covered |= set(files)
-            return False
-    except SourceError as error:
-        kept.problems.append(str(error))
-        return False
-    return bool(files)
-
-
-def _read_shuffle(journal: Journal, kept: _Kept) -> None:
-    try:
-        held, done = load_plan(journal), journal.read_done()
-        if held is None or done is None:
-            gone = journal.plan_path if held is None else journal.done_path
-            raise SourceError(
-                f"{journal.store.url}/{gone}: is gone; restore it from a backup, or compare with the source"
-            )
-        plan, index = held
-        _check_decisions(journal, kept)
-        kept.problems += [f"{journal.store.url}/{path}: is gone" for path in done.replaced if path not in kept.files]
-    except SourceError as error:
-        kept.problems.append(str(error))
-        return
-    for entry in index.entries if plan.settings.in_place else ():
-        kept.live.pop(entry.path, None)
-    markers = tuple(_add_up(journal, plan, done, kept))
-    kept.covered |= {journal.plan_path, journal.source_path(plan.blocks_sha256), journal.done_path}
-    kept.shuffles.append(_Shuffle(plan, done, markers))
-    for shard in (shard for marker in markers for shard in marker.shards):
-        kept.live[shard.path], kept.keys[shard.path] = shard, plan.key
-
-
-def _check_decisions(journal: Journal, kept: _Kept) -> None:
-    """What else a shuffle in place has written down."""
-    if journal.fate() != (CONSUMED if journal.generation else None):
-        raise SourceError(f"{journal.store.url}/{journal.fate_path}: is not what a finished shuffle leaves")
-    journal.read_replaced()
-    kept.covered |= {path for path in kept.files if path == journal.fate_path or journal.is_replaced(path)}
-
-
-def _add_up(journal: Journal, plan: Plan, done: Done, kept: _Kept) -> list[Marker]:
-    """Compare the markers of all passes with the sums; those of the last one."""
-    before: Digest | None = None
-    markers: list[Marker] = []
-    for number, sums in enumerate(done.passes, 1):
-        markers = [marker for group in range(sums.groups) if (marker := _marker(journal, number, group, plan, kept))]
-        taken = sum((marker.input for marker in markers), Digest())
-        given = sum((marker.output for marker in markers), Digest())
-        if len(markers) < sums.groups or (taken, given) != (sums.input, sums.output):
-            kept.problems.append(f"the markers of pass {number} do not add up to what was noted at the end")
-        if not plan.settings.with_replacement:
-            unequal = [marker.group for marker in markers if marker.input != marker.output]
-            kept.problems += [f"group {group} of pass {number} wrote other records than it read" for group in unequal]
-            if before not in (None, taken):
-                kept.problems.append(f"pass {number} read other records than the pass before wrote")
-        before = given
-    return markers
-
-
-def _marker(journal: Journal, number: int, group: int, plan: Plan, kept: _Kept) -> Marker | None:
-    path = journal.marker_path(number, group)
-    try:
-        marker = journal.read_marker(number, group)
-    except SourceError as error:
-        kept.problems.append(str(error))
-        return None
-    kept.covered.add(path)
-    if marker is None:
-        kept.problems.append(f"{journal.store.url}/{path}: is gone")
-    elif (marker.group, marker.plan) != (group, plan.id):
-        kept.problems.append(f"{journal.store.url}/{path}: is the marker of another group, or of another plan")
-        return None
-    return marker
-
-
-def _compare_records(index: Index, found: dict[str, Digest], kept: _Kept) -> list[str]:
+def _compare_records(index: Index, found: dict[str, Digest], kept: Kept) -> list[str]:
     """Whether the shards of each shuffle, if they are all there, hold the records that it wrote."""
     count = sum(each.count for each in found.values())
     problems = []
