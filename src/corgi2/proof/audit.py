@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from corgi2.budget import readers_of
 from corgi2.dataset import (
     INDEX_PATH,
     Index,
@@ -174,7 +175,8 @@ def _read_all(
     """For each shard, by path, the digest of its records, or what is wrong with it."""
     place = {entry.path: number for number, entry in enumerate(target.entries)}
     rows = {path: number for number, path in enumerate(index.shards.column("path").to_pylist())}
-    with progress("verifying", 2 * sum(shard.size for shard in shards)) as bar, ThreadPoolExecutor(_THREADS) as pool:
+    threads = readers_of(memory, _THREADS)
+    with progress("verifying", 2 * sum(shard.size for shard in shards)) as bar, ThreadPoolExecutor(threads) as pool:
 
         def one(shard: NewShard) -> tuple[str, Digest | str]:
             file, key = target.shard(place[shard.path]), kept.keys[shard.path]
@@ -183,7 +185,7 @@ def _read_all(
                 _check_bytes(watched, shard)
                 if shard.path in rows:
                     _check_index(file, shard, _blocks_of(index, rows[shard.path]))
-                tables = target.format.stream(file, memory // _THREADS)
+                tables = target.format.stream(file, memory // threads)
                 return shard.path, sum((target.format.digest(table, key) for table in tables), Digest())
             except TooLargeError:  # which says nothing of the shard
                 raise

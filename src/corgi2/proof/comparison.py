@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.arguments import suggesting
-from corgi2.budget import reading_bytes
+from corgi2.budget import readers_of, reading_bytes
 from corgi2.dataset import Source, find_source, index_source, schema_difference
 from corgi2.progress import progress
 from corgi2.proof.audit import Audit, audit
@@ -187,7 +187,12 @@ class _Reading:
 
     def stream(self, number: int) -> Iterator[Any]:
         """The records of a shard as tables."""
-        return self.source.format.stream(self.source.shard(number), self.memory // _THREADS)
+        return self.source.format.stream(self.source.shard(number), self.memory // self._threads)
+
+    @property
+    def _threads(self) -> int:
+        """One where memory is short: each holds more than its share of a small buffer."""
+        return readers_of(self.memory, _THREADS)
 
     def hashes(self, table: Any, key: int) -> npt.NDArray[Any]:
         lanes = self.source.format.hash_records(table, key)
@@ -196,7 +201,7 @@ class _Reading:
     def each_shard(self, task: Callable[[int], T]) -> list[T]:
         """A task for each shard, a few at a time, with progress; results in the order of the shards."""
         sizes = [entry.size for entry in self.source.entries]
-        with progress("verifying", sum(sizes)) as bar, ThreadPoolExecutor(_THREADS) as pool:
+        with progress("verifying", sum(sizes)) as bar, ThreadPoolExecutor(self._threads) as pool:
 
             def one(number: int) -> T:
                 result = task(number)
