@@ -183,7 +183,7 @@ def test_an_unfinished_target_says_how_to_go_on() -> None:
 
 
 def test_what_nobody_foresaw_is_no_answer_and_one_line(here: Path) -> None:
-    code = "import corgi2.quality as q; q.look_at = lambda *_: 1 / 0; from corgi2.cli import main; main()"
+    code = "import corgi2.quality as q; q.inspect = lambda *_, **__: 1 / 0; from corgi2.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "inspect", str(here)], capture_output=True, text=True)
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()

@@ -220,8 +220,8 @@ def _follow(hint: str, data: Path, backup: Path) -> dict[str, Any]:
             shutil.copy(backup / name, data / name)
     if match := re.search(r"delete (\S+?)(?: there)?,", hint):
         (data / match[1]).unlink()
-    assert match or "--restart" in hint
-    return {"restart": True} if "--restart" in hint else {}
+    assert match or "restart=True" in hint
+    return {"restart": True} if "restart=True" in hint else {}
 
 
 _BETWEEN = [(2, 0, False, True), (2, 1, False, False), (3, 1, False, True), (2, 1, True, False)]

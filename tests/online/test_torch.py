@@ -262,7 +262,7 @@ def test_epochs_advance_though_every_one_sets_the_same_seed(
 def test_epochs_advance_under_one_seed_where_torch_hides_its_pipes(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corgi2.torch._pipe", lambda: 0)
+    monkeypatch.setattr("corgi2.torch.answering_pipe", lambda: 0)
     dataset = _dataset(source)
     for epoch in _epochs(source, 2, [0, 1, 2]):
         torch.manual_seed(0)
