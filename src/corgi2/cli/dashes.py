@@ -5,8 +5,8 @@ from functools import cache
 
 import click
 
-_ARGUMENT = re.compile(r"\b([a-z]\w*)=(?!\")('[^']*'|(?:[\w./:+-]*[\w/])?)")
-"""What is in double quotes is code for people to copy."""
+_ARGUMENT = re.compile(r"(?<![^\s(])([a-z]\w*)=(?!\")('[^']*'|[\w.+-]*\b|)(?![\w/])")
+"""A word of its own, and no part of a path, such as that of a Hive folder; what is in double quotes is code to copy."""
 
 
 def in_dashes(text: str) -> str:
