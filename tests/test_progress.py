@@ -9,6 +9,8 @@ import termios
 
 import pytest
 
+from corgi2.progress import Bar
+
 _WAITS = """
 import time
 from corgi2 import progress
@@ -72,3 +74,9 @@ def test_a_notebook_gets_a_bar() -> None:
     code = "import sys; sys.modules['ipykernel'] = sys\n" + _WAITS.format(seconds=0.7, patience=0.1, line_seconds=60)
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True)
     assert "counting:  25%" in done.stderr
+
+
+def test_a_unit_is_named_once() -> None:
+    bar = Bar("training", 250, unit="epochs")
+    bar.advance(110)
+    assert bar.line().startswith("corgi2: training: 110 of 250 epochs, ")

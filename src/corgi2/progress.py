@@ -42,7 +42,7 @@ class Bar:
         seconds = max(1e-9, time.monotonic() - self._started)
         left = (self.total - self.done) * seconds / max(1, self.done)
         parts = [
-            f"{self._text(self.done)} of {self._text(self.total)}",
+            f"{self._text(self.done) if self.unit == BYTES else f'{self.done:,}'} of {self._text(self.total)}",
             self.groups_text,
             f"{self._text(int(self.done / seconds))}/s",
             f"about {format_seconds(left)} left",

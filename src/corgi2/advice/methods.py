@@ -195,10 +195,7 @@ class Method:
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
-        way = {"kind": str(self.way.kind), "passes": self.way.passes, "picks": self.way.picks}
-        return {"name": self.name, **way, **{name: values[name] for name in values if name != "way"}} | {
-            "relative": self.relative
-        }
+        return {"name": self.name, **values.pop("way"), **values, "relative": self.relative}
 
 
 class Table:
