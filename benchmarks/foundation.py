@@ -167,7 +167,7 @@ def _measure_files(folder: Path, make: Callable[[int], pa.Table], pool: ThreadPo
     source = find_source(folder)
     index = index_source(source)
     pieces = index.pieces(source, range(index.blocks.num_rows))
-    arena = Arena(2 * index.footprint)
+    arena = Arena(3 * index.footprint)  # footprints of texts are estimates
 
     def ours() -> object:
         arena.clear()

@@ -109,8 +109,8 @@ pieces = loader.catalog.index.pieces(loader.catalog.source, range(room.blocks))
 def read_first():
     next(iter(loader))
 def read_buffer():
-    with ThreadPoolExecutor(room.threads) as pool:
-        loader.catalog.source.format.read(pieces, Arena(room.capacity), pool.map)
+    with ThreadPoolExecutor(room.fetchers) as pool:
+        loader.catalog.source.format.read(pieces, Arena(room.capacity), pool.map, decoders=room.decoders)
 read_first(), read_buffer()
 """
 _TAKE_TURNS = """

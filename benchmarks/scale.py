@@ -31,21 +31,22 @@ from corgi2.offline.settings import Settings
 from corgi2.dataset.source import Source
 from corgi2.offline.passes import first_pass
 from corgi2.stores.opening import open_store
-from corgi2.offline.task import Work
+from corgi2.offline.task import Task
 
 count, n = int(sys.argv[1]), int(sys.argv[2])
 shards = pa.table([[f"train-{i:07d}.tar" for i in range(count)], [64_000_000] * count, ["etag"] * count, [""] * count,
                    [b""] * count], schema=SHARD_FIELDS)
 zeros, sizes = np.zeros(count, np.int64), np.full(count, 64_000_000)
 blocks = pa.table([np.arange(count, dtype=np.int32), zeros, sizes, zeros + 1000, sizes, np.ones(count, bool),
-                   [bytes(16)] * count, [[]] * count], schema=BLOCK_FIELDS)
+                   [bytes(16)] * count, [[]] * count, [-1] * count], schema=BLOCK_FIELDS)
 index = Index(".tar", 64_000_000, shards, blocks)
 began = time.perf_counter()
 store = open_store("memory://driver")
 source = Source(store, tuple(index.entries), format_of(".tar"))
 settings = Settings(buffer_bytes=n * 64_000_000)
-plan = Plan("memory://driver", ".tar", settings, n * 64_000_000, 0, "train-", count, "", 1.0, "")
-work = Work(plan, store, first_pass(source, index, plan))
+url, size = store.url, settings.buffer_bytes
+plan = Plan(url, url, {}, ".tar", settings, size, 0, "train-", count, "", 1.0, 1.0, "")
+work = Task(plan, store, first_pass(source, index, plan))
 sent = sum(len(pickle.dumps(work.only(group))) for group in range(len(work.pass_.groups)))
 seconds = time.perf_counter() - began
 print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, len(work.pass_.groups), sent)

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from corgi2.extras import needing
+
+with needing("experiments", "an experiment"):
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
 FOLDER = Path("docs/results")
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6bb1")

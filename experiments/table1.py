@@ -36,6 +36,7 @@ class Count:
 def counted() -> Iterator[Count]:
     """Requests for shards of local stores, those between two passes too; not for plans, markers and indexes."""
     count, readinto, publish_ = Count(), LocalStore.readinto, LocalStore.publish
+    together = LocalStore.publish_together
 
     def reading(store: LocalStore, entry: Entry, start: int, buffer: memoryview) -> None:
         count.requests += entry.path.endswith(".tar")
@@ -45,12 +46,17 @@ def counted() -> Iterator[Count]:
         count.requests += path.endswith(".tar")
         return publish_(store, path, pieces, part_bytes)
 
+    def publishing_together(store: LocalStore, files: Any) -> Any:
+        found = together(store, files)
+        count.requests += sum(entry.path.endswith(".tar") for entry in found)
+        return found
+
     patched: Any = LocalStore
-    patched.readinto, patched.publish = reading, publishing
+    patched.readinto, patched.publish, patched.publish_together = reading, publishing, publishing_together
     try:
         yield count
     finally:
-        patched.readinto, patched.publish = readinto, publish_
+        patched.readinto, patched.publish, patched.publish_together = readinto, publish_, together
 
 
 def _train(folder: Path) -> int:

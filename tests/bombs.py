@@ -5,6 +5,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -119,10 +120,10 @@ def _long_words_in_lists() -> pa.Table:
     return pa.table({"a": pa.ListArray.from_arrays(pa.array(np.arange(0, 80_001, 4, dtype=np.int32)), words)})
 
 
-def _long_words_in_one_list() -> pa.Table:
+def _long_words_in_one_list(words_in_it: int = 100_000) -> pa.Table:
     """Of few rows among many that hold next to nothing."""
     counts = np.ones(40_000, np.int64)
-    counts[[7, 20_000]] = 100_000
+    counts[[7, 20_000]] = words_in_it
     number = np.repeat((counts == 1).astype(np.int32), counts)
     words = pa.DictionaryArray.from_arrays(pa.array(number), pa.array(["x" * 20_000, "y"]))
     return pa.table({"a": pa.ListArray.from_arrays(pa.array(np.cumsum([0, *counts]), pa.int32()), words)})
@@ -174,6 +175,7 @@ BOMBS: dict[str, Bomb] = {
     "parquet: a long word in a dictionary": _plain(_long_word),
     "parquet: long words in lists": _plain(_long_words_in_lists),
     "parquet: long words in one list, of 2 GB": _plain(_long_words_in_one_list),
+    "parquet: long words in two lists, of 16 MB": _plain(partial(_long_words_in_one_list, 800)),
     "parquet: a long prefix": _parquet(
         _long_prefix, use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY", compression="zstd"
     ),

@@ -46,6 +46,13 @@ class Case:
     passes: int = 1
     workers: int = 2
     shards: int = 6
+    holdout: str = ""
+    """What is held out: record, shard, or nothing."""
+    range_size: int | None = None
+
+    @property
+    def aside(self) -> Path:
+        return self.root / "val"
 
     @property
     def source(self) -> Path:
@@ -60,13 +67,23 @@ class Case:
 
     def reset(self) -> None:
         """As it was before the first run. Plans hold paths and times, so the copy has the same of both."""
+        shutil.rmtree(self.aside, ignore_errors=True)
         shutil.rmtree(self.target, ignore_errors=True)
         if self.in_place:
             shutil.copytree(self.source, self.target)
 
     def run(self) -> Report:
         places = (self.target,) if self.in_place else (self.source, self.target)
-        return shuffle(*places, in_place=self.in_place, buffer_blocks=2, passes=self.passes, workers=self.workers)
+        options: dict[str, Any] = {"in_place": self.in_place, "passes": self.passes, "workers": self.workers}
+        options["range_size"] = self.range_size
+        if self.holdout:
+            options |= {"holdout": 0.2, "holdout_by": self.holdout, "holdout_to": self.aside}
+        return shuffle(*places, buffer_blocks=2, **options)
+
+    def content(self) -> dict[str, bytes]:
+        """Of both targets."""
+        held = content(self.aside) if self.holdout else {}
+        return content(self.target) | {f"val/{path}": data for path, data in held.items()}
 
     @property
     def is_finished(self) -> bool:
@@ -74,7 +91,7 @@ class Case:
 
     def leftovers(self) -> list[str]:
         """What was being written when a process died."""
-        return [str(path) for path in self.target.rglob("*.corgi2-tmp")]
+        return [str(path) for folder in (self.target, self.aside) for path in folder.rglob("*.corgi2-tmp")]
 
     def as_argument(self, **options: int) -> str:
         return json.dumps({"case": asdict(self) | {"root": str(self.root)}, **options})
@@ -88,7 +105,8 @@ def records(folder: Path) -> Records:
 def surviving(case: Case) -> Records:
     """The records that a shuffle in place still has, wherever it was stopped."""
     first = [path.name for path in case.source.iterdir()]
-    return census.surviving(Folder(case.root).files(), first, 1, case.passes)
+    place = Folder(case.root)
+    return census.surviving(place.files(), first, 1, case.passes, place.files("aside"))
 
 
 class Meeting:
@@ -168,7 +186,7 @@ def _is_killed(case: Case, moment: int) -> bool:
 def _undisturbed(case: Case) -> dict[str, bytes]:
     case.reset()
     assert _forked(case.run) == 0
-    return content(case.target)
+    return case.content()
 
 
 def kill_everywhere(case: Case, stride: int, deaths: int) -> list[int]:
@@ -185,7 +203,7 @@ def kill_everywhere(case: Case, stride: int, deaths: int) -> list[int]:
         if case.in_place:
             assert surviving(case) == everything, f"killed at {moment}, records are lost or doubled"
         _go_on(case)
-        assert content(case.target) == expected, f"killed at {moment}, it ends otherwise"
+        assert case.content() == expected, f"killed at {moment}, it ends otherwise"
         kills.append(sum(killed))
     raise AssertionError("unreachable")
 

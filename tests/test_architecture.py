@@ -14,14 +14,14 @@ import corgi2
 ROOT = Path(corgi2.__file__).parent
 LAYERS = """
     version errors arguments sizes host theory pages
-    order progress
+    order progress extras
     records
     stores formats
-    budget
+    budget caching
     dataset
     offline online
     torch proof quality
-    advice
+    advice hf lightning
     demo
     cli
 """
@@ -39,7 +39,7 @@ PURE = {
     "re",
     "typing",
 }
-EXTRAS = {"torch", "torchdata", "ray", "matplotlib", "scipy", "sklearn"}
+EXTRAS = {"torch", "torchdata", "accelerate", "transformers", "lightning", "ray", "matplotlib", "scipy", "sklearn"}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 
 
@@ -141,7 +141,7 @@ def test_shuffling_verifying_and_loading_need_no_pandas(tmp_path: Path) -> None:
 def test_exports_are_sorted_and_few() -> None:
     names = [name for name in corgi2.__all__ if not name.startswith("__")]
     assert names == sorted(names)
-    assert len(names) <= 18
+    assert len(names) <= 20
     assert set(names) <= {*dir(corgi2)}
     assert not any((ROOT / name).exists() or (ROOT / f"{name}.py").exists() for name in names)
     assert all(hasattr(corgi2, name) for name in corgi2.__all__)

@@ -18,6 +18,7 @@ import pytest
 import torch
 from experiments import (
     augment,
+    content,
     data,
     document,
     examples,
@@ -370,7 +371,7 @@ def test_images_of_any_shape_become_those_of_a_recipe() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [figure1, figure5, images, measuring, recipes, show, table1, tables, theorem1, theorem2]
+    "command", [content, figure1, figure5, images, measuring, recipes, show, table1, tables, theorem1, theorem2]
 )
 def test_every_command_explains_itself(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):

@@ -22,13 +22,29 @@ with progress.progress("counting", 1000, 4) as bar:
 """
 
 
+_COMMAND = """
+import click, time
+from corgi2 import progress
+from corgi2.cli.options import json_option
+progress.PATIENCE_SECONDS = 0.2
+@click.command()
+@json_option
+def wait(as_json):
+    with progress.progress("counting", 1000) as bar:
+        time.sleep(0.7)
+wait([{words}])
+"""
+
+
 def _shown(seconds: float) -> str:
     """What a process that waits so long writes to a terminal."""
+    return _on_terminal(_WAITS.format(seconds=seconds, patience=2, line_seconds=60))
+
+
+def _on_terminal(code: str) -> str:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _WAITS.format(seconds=seconds, patience=2, line_seconds=60)], stderr=theirs
-    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=theirs)
     os.close(theirs)
     text = b""
     try:
@@ -51,6 +67,12 @@ def test_a_bar_is_drawn_after_two_seconds_though_nothing_moves() -> None:
 
 def test_nothing_is_drawn_for_what_is_quick() -> None:
     assert _shown(0.2) == ""
+
+
+def test_with_json_there_are_lines_and_no_bar_on_a_terminal_either() -> None:
+    assert "\r" in _on_terminal(_COMMAND.format(words="")).replace("\r\n", "")
+    lines = _on_terminal(_COMMAND.format(words="'--json'")).splitlines()
+    assert [line[:17] for line in lines] == ["corgi2: counting:"]
 
 
 def _logged(patience: float, line_seconds: float) -> list[str]:

@@ -86,18 +86,29 @@ def is_done(files: Files, number: int) -> bool:
     return f"{KEPT}c{number}/done" in files
 
 
-def marked(files: Files, run: int, number: int) -> list[str]:
+def marked(files: Files, run: int, number: int, side: str = "shards") -> list[str]:
     """The shards that the markers of a pass name."""
     folder = f"{KEPT}c{run}/pass-{number}/groups/"
     bodies = [data for path, data in files.items() if path.startswith(folder) and not is_temporary(path)]
-    return [str(shard["path"]) for body in bodies for shard in json.loads(bytes(unseal(body, folder, "")))["shards"]]
+    return [str(shard["path"]) for body in bodies for shard in json.loads(bytes(unseal(body, folder, "")))[side]]
 
 
-def surviving(files: Files, first: Iterable[str], run: int, passes: int) -> Records:
+def held_out(files: Files, run: int, aside: Files) -> list[str]:
+    """The shards of the other target that are safe there: by record, those that a group's marker lists; by shard, those
+    that have a marker of their own."""
+    plan = files.get(f"{KEPT}c{run}/plan")
+    if plan is None:
+        return []
+    if json.loads(bytes(unseal(plan, "plan", "")))["held"]:
+        return marked(aside, 0, 1)
+    return marked(files, run, 1, "held_shards")
+
+
+def surviving(files: Files, first: Iterable[str], run: int, passes: int, aside: Files | None = None) -> Records:
     """The records that a shuffle in place still has, wherever it was stopped: those of shards that a marker names, and
     those of older shards, but for shards that wait to be deleted, because all of their records are in newer ones."""
     levels = [first, *(marked(files, run, number) for number in range(1, passes + 1))]
-    found: Records = Counter()
+    found: Records = records({path: (aside or {})[path] for path in held_out(files, run, aside or {})})
     for level in reversed(levels):
         newer = found.copy()
         for shard in (_records(path, files[path]) for path in level if path in files):

@@ -26,6 +26,10 @@ class Place(Protocol):
         """As the command takes it."""
 
     @property
+    def aside(self) -> str:
+        """Where held-out records go."""
+
+    @property
     def options(self) -> Options | None:
         """Of the store."""
 
@@ -59,15 +63,19 @@ class Folder:
     def target(self) -> str:
         return str(self.root / "out")
 
+    @property
+    def aside(self) -> str:
+        return str(self.root / "val")
+
     def put(self, source: Files, target: Files) -> None:
-        for folder, files in ((self.source, source), (self.target, target)):
+        for folder, files in ((self.source, source), (self.target, target), (self.aside, {})):
             shutil.rmtree(folder, ignore_errors=True)
             for path, data in files.items():
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 Path(folder, path).write_bytes(data)
 
     def files(self, which: str = "target") -> dict[str, bytes]:
-        folder = Path(self.target if which == "target" else self.source)
+        folder = Path({"target": self.target, "source": self.source, "aside": self.aside}[which])
         found = [path for path in folder.rglob("*") if path.is_file()]
         return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
@@ -115,6 +123,10 @@ class Bucket:
         return f"s3://bucket/{self.name}/out"
 
     @property
+    def aside(self) -> str:
+        return f"s3://bucket/{self.name}/val"
+
+    @property
     def options(self) -> Options:
         keys = {"access_key_id": "AKIDEXAMPLE", "secret_access_key": "of-nothing", "region": "us-east-1"}
         return {"endpoint": f"http://127.0.0.1:{self.server.port}", "timeout": "5", **keys}
@@ -125,7 +137,7 @@ class Bucket:
         return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server.port}", **keys}
 
     def put(self, source: Files, target: Files) -> None:
-        for url, files in ((self.source, source), (self.target, target)):
+        for url, files in ((self.source, source), (self.target, target), (self.aside, {})):
             store = self._store(url)
             for entry in store.list():
                 store.delete(entry.path)
@@ -133,7 +145,7 @@ class Bucket:
                 store.publish(path, [data])
 
     def files(self, which: str = "target") -> dict[str, bytes]:
-        store = self._store(self.target if which == "target" else self.source)
+        store = self._store({"target": self.target, "source": self.source, "aside": self.aside}[which])
         return {entry.path: bytes(read_object(store, entry)) for entry in store.list()}
 
     def has(self, path: str) -> bool:

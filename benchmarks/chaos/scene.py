@@ -17,6 +17,8 @@ from benchmarks.chaos.runs import RUN_SECONDS, BrokenPromiseError, Run, start
 from benchmarks.chaos.trial import Trial
 
 BUFFER = 16_000_000
+_HELD = 0.15
+"""The share that is held out, where anything is."""
 _EARLY = 0.125
 """The share of moments that may lie before anything is written, when a process mostly loads its modules."""
 _PROJECT = Path(__file__).parents[2]
@@ -52,6 +54,7 @@ class Scene:
     runs: list[Run] = field(default_factory=list)
     blows: int = 0
     _expected: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    _held: dict[str, bytes] = field(default_factory=dict)
     _options: dict[str, int] = field(default_factory=dict)
 
     def prepare(self) -> None:
@@ -63,6 +66,8 @@ class Scene:
             "seed": data.randrange(100),
             "workers": data.randint(1, 4),
         }
+        if self.trial.range_bytes is not None:
+            self._options["range_size"] = self.trial.range_bytes
         self.reset()
 
     def reset(self) -> None:
@@ -76,11 +81,16 @@ class Scene:
         """What follows ``corgi2``."""
         trial, place = self.trial, self.place
         where = [place.target, "--in-place"] if trial.in_place else [place.source, place.target]
-        options = {"buffer": BUFFER, "passes": trial.passes, **self._options}
+        options: dict[str, Any] = {"buffer": BUFFER, "passes": trial.passes, **self._options}
         if self.engine:
             options["workers"] = 1
+        options |= self._holdout(place)
         words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         return ["shuffle", *where, *words]
+
+    def _holdout(self, place: Place) -> dict[str, Any]:
+        by = self.trial.holdout
+        return {"holdout": _HELD, "holdout_by": by, "holdout_to": place.aside} if by else {}
 
     def launch(self, fault: Sequence[str] = (), engine: bool = True) -> Run:
         """Give the command once more."""
@@ -137,32 +147,40 @@ class Scene:
         place = Folder(self.root / "alone")
         if len(self._expected) == 1:
             place.put({}, self.source)
-        self._shuffle(place.target, None)
+        if self.trial.holdout and len(self._expected) > 1:
+            raise BrokenPromiseError("a second shuffle in place has begun, though something is held out already")
+        self._shuffle(place.target, None, place)
+        self._held = census.shards(place.files("aside"))
         return census.shards(place.files())
 
     def _copied(self) -> dict[str, bytes]:
         place = Folder(self.root / "alone")
         place.put(self.source, {})
-        self._shuffle(place.source, place.target)
+        self._shuffle(place.source, place.target, place)
+        self._held = census.shards(place.files("aside"))
         return census.shards(place.files())
 
-    def _shuffle(self, source: str, target: str | None) -> None:
+    def _shuffle(self, source: str, target: str | None, place: Place) -> None:
         """Here, in this process."""
         options: dict[str, Any] = {"buffer": BUFFER, "passes": self.trial.passes, **self._options}
+        options |= self._holdout(place)
         corgi2.shuffle(source, target, in_place=target is None, **options)
 
     def check_quiet(self) -> None:
         """While no run is at work: no record is lost or repeated."""
-        files = self.place.files()
+        files, aside = self.place.files(), self.place.files("aside")
         everything = census.records(self.source)
         run = census.generation(files, self.trial.in_place)
         if not self.trial.in_place:
             paths = set(census.marked(files, run, self.trial.passes))
             found = census.records({path: data for path, data in files.items() if path in paths})
+            held = census.held_out(files, run, aside)
+            _check({*held} <= {*aside}, "a shard that was held out, and has a marker, is gone")
+            found += census.records({path: aside[path] for path in held})
             _check(found <= everything and paths <= {*files}, "a shard with a marker is gone, or holds other records")
             return
         first = self.expected(max(0, run - 1))
-        found = census.surviving(files, first, run, self.trial.passes)
+        found = census.surviving(files, first, run, self.trial.passes, aside)
         lost, extra = (everything - found).total(), (found - everything).total()
         _check(found == everything, f"when all was quiet, {lost} records were lost and {extra} repeated")
 
@@ -171,7 +189,7 @@ class Scene:
         happened."""
         if not self.trial.in_place or not self.is_finished():
             self.launch(engine=engine).end([0])
-            left = [path for path in self.place.files() if census.is_temporary(path)]
+            left = [path for path in (*self.place.files(), *self.place.files("aside")) if census.is_temporary(path)]
             _check(not left, f"temporary files are left: {left[:3]}")
         self._check_target()
         if not self.trial.in_place:
@@ -187,6 +205,8 @@ class Scene:
         _check(not names, f"shards are missing, or left over: {names[:5]}")
         other = sorted(path for path in found if found[path] != expected[path])
         _check(not other, f"shards differ from those of an undisturbed run: {other[:5]}")
+        held = census.shards(self.place.files("aside"))
+        _check(held == self._held, "what was held out differs from that of an undisturbed run")
 
     def _verify(self) -> None:
         """As ``corgi2 verify DST`` and ``corgi2 verify SRC DST`` do it."""
@@ -194,8 +214,12 @@ class Scene:
         _check(alone.same, f"verify DST: {alone.as_text()[:500]}")
         original = Folder(self.root / "original")
         original.put(self.source, {})
-        both = corgi2.verify(original.source, self.place.target, dst_options=self.place.options)
-        _check(both.same, f"verify SRC DST: {both.as_text()[:500]}")
+        held = self.place.aside if self.trial.holdout else None
+        both = corgi2.verify(original.source, self.place.target, dst_options=self.place.options, holdout=held)
+        _check(both.same, f"verify SRC DST VAL: {both.as_text()[:500]}")
+        if held:
+            alone = corgi2.verify(held, src_options=self.place.options)
+            _check(alone.same, f"verify VAL: {alone.as_text()[:500]}")
 
 
 def _check(is_so: bool, problem: str) -> None:

@@ -7,6 +7,8 @@ from itertools import product
 
 SUFFIXES = (".tar", ".tar.gz", ".tar.zst", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
 _CONFIGURATIONS = tuple(product(SUFFIXES, (False, True), (1, 2)))
+_RANGES = {".tar": 5_000, ".jsonl": 1_000}
+"""Of a few records each, in formats that have ranges wherever records end."""
 _STRIDE = 11
 """Has no divisor in common with the number of configurations, so that every kind meets all of them."""
 
@@ -63,13 +65,27 @@ class Trial:
     def passes(self) -> int:
         return self._configuration[2]
 
+    @property
+    def holdout(self) -> str | None:
+        """What is held out, if anything is: records, or shards."""
+        return self.chances("holdout").choice((None, "record", "shard"))
+
+    @property
+    def range_bytes(self) -> int | None:
+        """The size of ranges, where some are mixed in rounds."""
+        if self.in_place or self.passes > 1 or self.suffix not in _RANGES:
+            return None
+        return self.chances("ranges").choice((None, _RANGES[self.suffix]))
+
     def chances(self, what: str = "") -> random.Random:
         return random.Random(f"{self.seed} {self.number} {what}")  # noqa: S311 - to be repeated, not to be secret
 
     def __str__(self) -> str:
         way = "in place" if self.in_place else "copying"
         passes = f"{self.passes} pass{'es' * (self.passes > 1)}"
-        return f"trial {self.number} ({self.kind}; {self.suffix}, {way}, {passes})"
+        held = f", {self.holdout}s held out" if self.holdout else ""
+        held += ", ranges in rounds" if self.range_bytes else ""
+        return f"trial {self.number} ({self.kind}; {self.suffix}, {way}, {passes}{held})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 shuffle(src, dst, buffer="8GB")     mix the shards of a data set, offline
 verify(src, dst)                    prove that no record was lost, repeated or altered
 inspect(src, label="cls")           what a data set is made of, and how badly it is mixed
-plan(src, label="cls")              what each way of shuffling costs and buys, and which one to take
+plan(src, label="cls")              what each way of shuffling costs and buys, and which one to choose
 index(src)                          scan a data set once, so that everything else starts at once
+cache(path)                         what a loader keeps on this node's disk
 Loader(src, batch_size=256)         read it in random order, online; for PyTorch: corgi2.torch.CorgiDataset
 """
 
@@ -15,6 +16,7 @@ from corgi2.version import __version__
 
 if TYPE_CHECKING:
     from corgi2.advice import Advice, plan
+    from corgi2.caching import CacheContents, cache
     from corgi2.dataset import Indexed, index
     from corgi2.errors import Corgi2Error, DamageError, ShardError, SourceError, StoreError
     from corgi2.offline import Report, shuffle
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Audit",
+    "CacheContents",
     "Corgi2Error",
     "DamageError",
     "Indexed",
@@ -36,6 +39,7 @@ __all__ = [
     "StoreError",
     "Verdict",
     "__version__",
+    "cache",
     "index",
     "inspect",
     "plan",
@@ -45,6 +49,7 @@ __all__ = [
 
 _HOMES = {
     "advice": ("Advice", "plan"),
+    "caching": ("CacheContents", "cache"),
     "dataset": ("Indexed", "index"),
     "errors": ("Corgi2Error", "DamageError", "ShardError", "SourceError", "StoreError"),
     "offline": ("Report", "shuffle"),
@@ -55,7 +60,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Exports are loaded when they are first used: numpy and pyarrow take most of the time that starting takes."""
+    """Load exports on first use: importing numpy and pyarrow takes most of the start-up time."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"corgi2.{home}"), name)

@@ -1,4 +1,4 @@
-"""Arguments of public functions: a misspelt one is answered with the nearest."""
+"""Arguments of public functions: the error about a misspelt one names the nearest."""
 
 import inspect
 from collections.abc import Callable
@@ -11,21 +11,21 @@ _Result = TypeVar("_Result")
 
 
 def suggesting(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """The same function, which names the nearest argument where one is not known."""
+    """The same function, whose error about an unknown argument names the nearest one."""
     known = [name for name in inspect.signature(function).parameters if name != "self"]
-    shown = function.__qualname__.removesuffix(".__init__")
 
     @wraps(function)
     def called(*values: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
         for name in named:
             if name not in known:
-                raise TypeError(f"{shown}() has no argument {name!r}{nearest(name, known)}")
+                shown = type(values[0]) if function.__name__ == "__init__" else function  # which may be inherited
+                raise TypeError(f"{shown.__name__}() has no argument {name!r}{nearest(name, known)}")
         return function(*values, **named)
 
     return called
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """``; did you mean 'buffer'?``, or all names where none is near."""
+    """``; did you mean 'buffer'?``, or all names if none is near."""
     found = get_close_matches(name, known, 1)
     return f"; did you mean {found[0]!r}?" if found else f"; it takes {', '.join(known)}"

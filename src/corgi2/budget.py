@@ -1,16 +1,16 @@
-"""The memory that is promised, added up in one place.
+"""The memory that corgi2 promises not to exceed, added up in one place.
 
-A shuffle takes at the most, all included, whatever lies in its shards:
+A shuffle takes at most, everything included and whatever its shards hold:
 
-    1.15 × buffer       one group, and a tenth more where its size was an estimate; what threads hold beside it
+    1.15 × buffer       one group, plus a tenth if its size was an estimate; what threads hold besides it
     + 200 MB            Python, Arrow, and a few slices
-    + 3 KB a shard      names, sizes and sums
-    + 500 bytes a block
+    + 3 KB per shard    names, sizes and sums
+    + 500 bytes per block
 
 The last two are known before it runs, and a plan that takes more than the process may use is refused. `index`,
-`inspect` and `verify` read shards within the same sum, with a buffer of 1 GB unless they are given another.
-What does not fit (a record, a line, a row group) is refused by what a header or a footer says, or when the limit is
-reached while it is read.
+`inspect` and `verify` read shards within the same limit, with a buffer of 1 GB unless they are given another.
+Anything that does not fit (a record, a line, a row group) is refused because of its header or footer, or when reading
+it reaches the limit.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from corgi2.stores import Store, upload_bytes, whole_bytes
 
 
 def option(buffer_bytes: int) -> str:
-    """As a person gives it, in whole megabytes."""
+    """The option as a person gives it, in whole megabytes."""
     return f"buffer='{-(-buffer_bytes // 1_000_000)}MB'"
 
 
@@ -34,37 +34,37 @@ def way_out(enough: int) -> str:
 
 
 TOLERANCE = 1.1
-"""A group may take so much more than the buffer before it is split: some footprints are estimates."""
+"""A group may exceed the buffer by this factor before it is split: some footprints are estimates."""
 
 _SHARE, _BASE_BYTES, _SHARD_BYTES, _BLOCK_BYTES = 1.15, 200_000_000, 3_000, 500
 _BESIDE_BYTES = 60_000_000
-"""Of the base, what Python and Arrow do not need for themselves."""
+"""The part of the base that Python and Arrow do not need for themselves."""
 _SHARE_OF_THREADS = 8
-"""Of the buffer, for what threads hold beside it."""
+"""One part in this many of the buffer is set apart for what threads hold besides it."""
 _DECODING = 3
-"""Times what a block takes once it is decoded; allocators keep what is no more needed for a while."""
+"""A factor on the size of a decoded block: allocators keep memory for a while after it is freed."""
 _WRITING = 4
-"""Times what a row takes: gathered, cast, as a page, and compressed."""
+"""A factor on the size of a row: it is gathered, cast, laid out as a page, and compressed."""
 _PARTS = 2
-"""Of a large object, beside its beginning: what waits to be sent, and what is being sent."""
+"""Parts of a large object in memory besides its beginning: those waiting to be sent, and those being sent."""
 _READING_BYTES, _LEAST_READING_BYTES = 1_000_000_000, 16_000_000
-"""The buffer of commands that only read; with less than the second, they read no slower and take no less."""
+"""The buffer of commands that only read; below the second value, they neither slow down nor take less."""
 _READER_BYTES = 64_000_000
-"""Of that buffer, at the least, for each thread."""
+"""The least share of that buffer for each thread."""
 
 
 def promised(buffer_bytes: int, shards: int, blocks: int) -> int:
-    """What a process takes at the most."""
+    """The most memory that a process takes."""
     return int(_SHARE * buffer_bytes) + _BASE_BYTES + _SHARD_BYTES * shards + _BLOCK_BYTES * blocks
 
 
 def promised_a_task(buffer_bytes: int) -> int:
-    """What a process takes that knows one group alone."""
+    """The most memory that a process takes if it handles a single group."""
     return promised(buffer_bytes, 0, 0)
 
 
 def check_usable(needed: int, buffer_bytes: int, where: str) -> None:
-    """Refuse what this process cannot have."""
+    """Refuse a plan that takes more memory than this process may use."""
     most = usable_memory()
     if needed > most:
         raise SourceError(
@@ -76,54 +76,58 @@ def check_usable(needed: int, buffer_bytes: int, where: str) -> None:
 
 
 def arena_bytes(buffer_bytes: int) -> int:
-    """Room for one group."""
+    """The size of the arena, which holds one group."""
     return int(TOLERANCE * buffer_bytes) + SLACK_BYTES
 
 
 def buffer_for(footprints: Indices, decoding: Indices) -> int:
-    """The smallest buffer for any one of some blocks: where it stays, and what decoding takes meanwhile."""
+    """The smallest buffer that has room for each of these blocks, and for decoding it."""
     return max(int(footprints.max()), int(((footprints + decoding).max() - _BESIDE_BYTES) / _SHARE) + 1)
 
 
 def buffer_to_hold(bytes_in_arena: int) -> int:
-    """The smallest buffer whose arena holds so much."""
+    """The smallest buffer whose arena holds this many bytes."""
     return int((bytes_in_arena - SLACK_BYTES) / TOLERANCE) + 1
 
 
 def buffer_to_write(row_bytes: int) -> int:
-    """The smallest buffer beside which so much is written at once."""
+    """The smallest buffer that lets a row of this size be written at once."""
     return int((_WRITING * (row_bytes + 1) - _BESIDE_BYTES) / (_SHARE - 1)) + 1
 
 
 def written_bytes(buffer_bytes: int) -> int:
-    """Of the records that a format writes at once, where it needs several times as much meanwhile."""
+    """Bytes of records that a format may write at once, if writing takes several times as much meanwhile."""
     return (int((_SHARE - 1) * buffer_bytes) + _BESIDE_BYTES) // _WRITING
 
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """How many threads read, and how many write."""
+    """How many threads read, how many write, and how many of those that read decode at the same time."""
 
     readers: int
     writers: int
+    decoders: int
 
 
 def crew(workers: int, buffer_bytes: int, shard_bytes: int) -> Crew:
-    """As many as were asked for, but no more than the buffer has room for beside it. ``shard_bytes`` are what a store
-    holds of a shard while it is written."""
-    return Crew(workers, min(workers, max(1, buffer_bytes // _SHARE_OF_THREADS // max(1, shard_bytes))))
+    """As many threads as were asked for, but no more than the buffer allows for. ``shard_bytes`` is what a store holds
+    of a shard while it is written."""
+    return Crew(workers, min(workers, max(1, buffer_bytes // _SHARE_OF_THREADS // max(1, shard_bytes))), workers)
 
 
 def decoding_crew(whole: Crew, buffer_bytes: int, footprints: Indices, lengths: Indices, block_bytes: int) -> Crew:
-    """Where blocks are decoded, a reader holds one as stored, and what Arrow takes to decode it; a writer one, and what
-    is on its way from it. ``block_bytes`` are those of a new block."""
-    room = buffer_bytes // _SHARE_OF_THREADS
-    read, written = int(_DECODING * footprints.max() + lengths.max()), 3 * block_bytes + PIPE_BYTES
-    return Crew(min(whole.readers, max(1, room // read)), min(whole.writers, max(2, room // written)))
+    """If blocks are decoded, a reader holds one block as stored, plus what Arrow takes to decode it; a writer holds one
+    block, plus what is on its way to the store. ``block_bytes`` is the size of a new block. What is left is for readers
+    that only fetch."""
+    room, stored = buffer_bytes // _SHARE_OF_THREADS, int(lengths.max())
+    read, written = int(_DECODING * footprints.max()) + stored, 3 * block_bytes + PIPE_BYTES
+    decoders = min(whole.readers, max(1, room // read))
+    fetchers = max(0, room - decoders * read) // max(1, stored)
+    return Crew(min(whole.readers, decoders + fetchers), min(whole.writers, max(2, room // written)), decoders)
 
 
 def upload_share(target: Store, buffer_bytes: int, shard_bytes: int) -> int:
-    """What a store holds of one shard on its way: nothing on a disk; else the shard, or some parts of it."""
+    """What a store holds of a shard on its way: nothing if it is a disk; otherwise the shard, or some parts of it."""
     if target.is_local:
         return 1
     part = upload_bytes(buffer_bytes)
@@ -131,7 +135,7 @@ def upload_share(target: Store, buffer_bytes: int, shard_bytes: int) -> int:
 
 
 def reading_bytes(buffer_bytes: int | None) -> int:
-    """What a command that only reads may hold."""
+    """How much a command that only reads may hold."""
     return max(_LEAST_READING_BYTES, buffer_bytes or min(_READING_BYTES, usable_memory() // 2))
 
 

@@ -1,5 +1,5 @@
-"""This machine and this process: how much memory may be used, and giving some back; processors; who is alive; what
-happens on SIGTERM."""
+"""This machine and this process: how much memory may be used, and how to return some; processors; which processes are
+alive; what happens on SIGTERM."""
 
 import ctypes
 import os
@@ -17,21 +17,21 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def usable_memory(limits: tuple[str, ...] = _CGROUP_LIMITS) -> int:
-    """Bytes. A limit that cannot be read, or says ``max``, is none."""
+    """Bytes that this process may use. A limit that cannot be read, or that says ``max``, does not count."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *(limit for path in limits if (limit := _read(path)) is not None)])
 
 
 def release_unused() -> None:
-    """Return to the system what Arrow has freed in this thread. Allocators keep it, as if it were still in use."""
+    """Return memory that Arrow freed in this thread to the system. Allocators keep it as if it were still in use."""
     pa.default_memory_pool().release_unused()
 
 
 def give_back() -> None:
-    """The same, and what everybody else has freed."""
+    """Do the same, and also return what all others have freed."""
     release_unused()
     if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc; others need none
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only; others do not need it
         if trim is not None:
             trim(0)
 
@@ -48,29 +48,29 @@ HOST = socket.gethostname()
 
 
 def processors() -> int:
-    """That this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_alive(pid: int, birth: str = "") -> bool:
-    """Whether a process lives; if it is known when it was born, not another one that got its number since."""
+    """Whether a process is alive. If ``birth`` is given, a later process with the same number does not count."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it lives, and is somebody else's
+    except PermissionError:  # it is alive, and belongs to somebody else
         pass
     state, born = _state(pid)
     return state not in _DEAD and (not birth or not born or birth == born)
 
 
 def birth_of(pid: int) -> str:
-    """When a process was born, by a clock of this machine; empty where that is not to be had."""
+    """When a process was started, by a clock of this machine; empty if that is not available."""
     return _state(pid)[1]
 
 
 _DEAD = ("Z", "X")
-"""Killed, and not yet waited for."""
+"""Ended, but its parent has not waited for it yet."""
 
 
 def _state(pid: int) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def _state(pid: int) -> tuple[str, str]:
 
 @contextmanager
 def keeping_sigterm() -> Iterator[None]:
-    """Keep the handler that somebody has set for SIGTERM, whatever is imported or started meanwhile."""
+    """Keep the current handler of SIGTERM, whatever is imported or started meanwhile."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -1,11 +1,12 @@
-"""Progress for people, once two seconds have passed: a bar on a terminal and in a notebook, elsewhere a line, and then
-one per minute."""
+"""Progress for people, once two seconds have passed: a bar on a terminal and in a notebook; elsewhere one line, and
+then one per minute. If a program reads the output (``--json``), a terminal gets lines as well."""
 
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from corgi2.sizes import format_seconds, format_size
@@ -13,10 +14,12 @@ from corgi2.sizes import format_seconds, format_size
 PATIENCE_SECONDS, LINE_SECONDS = 2.0, 60.0
 _TICK_SECONDS = 0.5
 BYTES = "B"
+LINES_ONLY: ContextVar[bool] = ContextVar("lines_only", default=False)
+"""Set if a program reads standard error: a bar would leave control characters between its lines."""
 
 
 class Bar:
-    """Bytes done, or other units, of how many, and, where there are any, groups."""
+    """How many bytes, or other units, are done of the total; and how many groups, if there are any."""
 
     def __init__(self, label: str, total: int, groups: int = 0, unit: str = BYTES) -> None:
         self.label, self.total, self.groups, self.unit = label, total, groups, unit
@@ -29,7 +32,7 @@ class Bar:
             self.done += count
 
     def step(self) -> None:
-        """A group more."""
+        """Count one more group as done."""
         with self._lock:
             self.steps += 1
 
@@ -38,7 +41,7 @@ class Bar:
         return f"{self.steps:,} of {self.groups:,} groups" if self.groups else ""
 
     def line(self) -> str:
-        """For a log."""
+        """The progress as one line of a log."""
         seconds = max(1e-9, time.monotonic() - self._started)
         left = (self.total - self.done) * seconds / max(1, self.done)
         parts = [
@@ -55,9 +58,9 @@ class Bar:
 
 @contextmanager
 def progress(label: str, total: int, groups: int = 0, unit: str = BYTES) -> Iterator[Bar]:
-    """A bar over bytes, or other units, which moves on by itself between two steps."""
+    """A bar over bytes, or other units, which is redrawn even between two steps."""
     bar, done = Bar(label, total, groups, unit), threading.Event()
-    show = _draw if sys.stderr.isatty() or _is_notebook() else _log
+    show = _draw if _has_bar() else _log
     ticker = threading.Thread(target=show, args=(bar, done), daemon=True)
     ticker.start()
     try:
@@ -67,8 +70,8 @@ def progress(label: str, total: int, groups: int = 0, unit: str = BYTES) -> Iter
         ticker.join()
 
 
-def _is_notebook() -> bool:
-    return "ipykernel" in sys.modules
+def _has_bar() -> bool:
+    return not LINES_ONLY.get() and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
 def _log(bar: Bar, done: threading.Event) -> None:

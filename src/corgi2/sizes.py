@@ -1,6 +1,6 @@
-"""Numbers, sizes and times as people write and read them, in one style for all that corgi2 says.
+"""Numbers, sizes and times as people write and read them, in one style for all of corgi2's output.
 
-A bare integer is bytes; K M G T P are powers of 1000 and Ki Mi Gi Ti Pi of 1024, with or without a B.
+A bare integer means bytes; K M G T P are powers of 1000 and Ki Mi Gi Ti Pi powers of 1024, with or without a B.
 """
 
 import re
@@ -16,11 +16,12 @@ _UNITS: dict[str, int] = {
         for ending in ("", "b")
     },
 }
+_NOTHING = 1e-6
 _PATTERN = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_size(text: str | int | float) -> int:
-    """Bytes of ``"8GB"``, ``"8G"``, ``"1.5 GiB"``, ``"4096"``, ``4096`` or ``8e9``."""
+    """The number of bytes in ``"8GB"``, ``"8G"``, ``"1.5 GiB"``, ``"4096"``, ``4096`` or ``8e9``."""
     if isinstance(text, float) and text.is_integer():
         text = int(text)
     if isinstance(text, int):
@@ -47,6 +48,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{ending}"
 
 
+def are(count: int) -> str:
+    """``is`` for one, ``are`` for any other count."""
+    return "is" if count == 1 else "are"
+
+
 def format_size(count: float) -> str:
     """A size for people, in powers of 1000: ``13.8 MB``."""
     value = float(count)
@@ -67,7 +73,10 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """With so many digits that count, and no powers of ten: ``0.00247``, ``1.5``, ``1,200``."""
+    """With so many digits that count, and no powers of ten: ``0.00247``, ``1.5``, ``1,200``. What is next to nothing,
+    as rounding leaves it, is ``0``."""
+    if abs(value) < _NOTHING:
+        return "0"
     if abs(value) >= 10**digits - 0.5:
         return f"{value:,.0f}"
     return f"{Decimal(f'{value:.{digits}g}'):f}"

@@ -91,12 +91,12 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "an option of another store": ("usage", ["inspect", "gs://b/x", "--src-option", "region=x"]),
     "a server that is not there": ("store", ["inspect", *S3, "--src-option", "endpoint=http://127.0.0.1:1"]),
     "a file as a target": ("store", ["shuffle", "in", "file", "--buffer", "1MB"]),
-    "a page in no folder": ("store", ["inspect", "in", "--label", "txt", "--html", "no/such/page.html"]),
+    "a page in no folder": ("usage", ["inspect", "in", "--label", "txt", "--html", "no/such/page.html"]),
     "a name that is too long": ("store", ["shuffle", "in", "x" * 300]),
     "no such folder": ("source", ["inspect", "nowhere"]),
     "an empty folder": ("source", ["index", "folder.tar"]),
     "a name that is no UTF-8": ("store", ["inspect", "odd"]),
-    "no such prices": ("source", ["plan", "in", "--prices", "folder.tar"]),
+    "no such prices": ("usage", ["plan", "in", "--prices", "folder.tar"]),
     "a target around the source": ("source", ["shuffle", "in", "."]),
     "nothing to verify by": ("source", ["verify", "in"]),
     "a damaged shard to shuffle": ("shard", ["shuffle", "bad", "out"]),
@@ -176,7 +176,7 @@ def test_no_room_is_of_a_kind_of_its_own() -> None:
 @pytest.mark.usefixtures("here")
 def test_an_unfinished_target_says_how_to_go_on() -> None:
     _corgi2("shuffle", "bad", "out", "--buffer-blocks", "2")
-    for words, way in ((["inspect", "out"], "give its command again"), (["shuffle", "bad", "out"], "--restart")):
+    for words, way in ((["inspect", "out"], "run its command again"), (["shuffle", "bad", "out"], "--restart")):
         done = _corgi2(*words, "--json")
         assert (done.returncode, json.loads(done.stderr)["kind"]) == (3, "source")
         assert way in json.loads(done.stderr)["hint"]
@@ -365,7 +365,7 @@ def test_going_on_with_skip_bad_may_be_stopped_at_any_call_of_a_store(
         if left[0] >= 0:
             break
         calls += 1
-    assert calls > 8
+    assert calls > 5
 
 
 def _dying(patch: pytest.MonkeyPatch, calls: int) -> list[int]:

@@ -14,31 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from corgi2 import __version__
-from corgi2.cli.program import main
 from corgi2.cli.words import command_line
+from tests.cli.conftest import Run
 from tests.shards import parquet_of, tar_of, tar_of_infos
-
-
-class Run:
-    """Runs the command line in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["corgi2", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out, err = self._capsys.readouterr()
-        return code, out, err
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(monkeypatch, capsys)
 
 
 def _good(folder: Path) -> None:
@@ -76,7 +54,7 @@ def test_index_is_kept_and_used(run: Run, tmp_path: Path) -> None:
 def test_index_says_what_it_left_alone(run: Run, tmp_path: Path) -> None:
     _good(tmp_path)
     (tmp_path / "labels.txt").write_text("cat")
-    assert "1 file is no shard and is left where it is: labels.txt" in run("index", tmp_path)[1]
+    assert "1 file is not a shard and is left where it is: labels.txt" in run("index", tmp_path)[1]
 
 
 def _tar(*names: str) -> bytes:
@@ -122,7 +100,7 @@ BAD = {
     "zero-length tar.gz": ("x.tar.gz", b"", "empty .zero bytes."),
     "tar.zst that is none": ("x.tar.zst", b"hello" * 50, "zstd stream is damaged"),
     "truncated parquet": ("x.parquet", _parquet()[:-500], "not a Parquet file, or cut short"),
-    "zero-length parquet": ("x.parquet", b"", "0 bytes are no Parquet file"),
+    "zero-length parquet": ("x.parquet", b"", "0 bytes are not a Parquet file"),
     "parquet without rows": ("x.parquet", parquet_of(pa.table({"a": pa.array([], pa.int8())})), "holds no record"),
     "text as parquet": ("x.parquet", b"hello " * 1000, "not a Parquet file"),
     "parquet with a lying footer": ("x.parquet", _lying_parquet(), "footer claims 2147483647 bytes"),
@@ -172,7 +150,7 @@ def test_another_schema_is_named(run: Run, tmp_path: Path) -> None:
         (["inspect", "no/such/folder"], 3, "there is no such file or folder"),
         (["inspect", "ftp://x/y"], 2, "ftp:// is not supported"),
         (["inspect", "s3://"], 2, "names no bucket"),
-        (["inspect", "s3://b/x", "--src-option", "endpoint=127.0.0.1:9"], 2, "endpoint is a URL such as http://"),
+        (["inspect", "s3://b/x", "--src-option", "endpoint=127.0.0.1:9"], 2, "endpoint must be a URL such as http://"),
         (["inspect", "pipe:cat x.tar"], 2, "runs no commands"),
         (["inspect"], 2, "Missing argument 'SRC'"),
         (["inspect", "x", "--src-option", "endpoint"], 2, "write KEY=VALUE"),
@@ -211,8 +189,9 @@ def test_shuffle_and_verify_say_what_they_do(run: Run, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert out.startswith(
         "3 blocks, 92.2 KB; 1 pass, 1 group of n = 3; buffer 1.0 MB, memory up to 201 MB; about 3 reads and 3 "
-        "writes; 92.2 KB more storage, "
+        "writes of shards"
     )
+    assert "; 92.2 KB more storage, " in out
     assert json.loads(run(*arguments, "--dry-run", "--json")[1])["n"] == 3
     assert not (tmp_path / "out").exists()
     code, out, _ = run(*arguments, "--json")
@@ -223,7 +202,7 @@ def test_shuffle_and_verify_say_what_they_do(run: Run, tmp_path: Path) -> None:
     assert "complete already" in run(*arguments)[1]
     assert run("verify", tmp_path / "in", tmp_path / "out")[:2] == (
         0,
-        "the same 60 records, each as often, whatever their order\n",
+        "the same 60 records, each equally often, in whatever order\n",
     )
 
 
@@ -234,7 +213,7 @@ def test_verify_denies_with_exit_code_1(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("verify", tmp_path / "a", tmp_path / "b")
     assert code == 1
     assert out.splitlines() == [
-        "NOT the same: 1 of 20 records are missing, 0 of 19 are extra",
+        "NOT the same: 1 of 20 records is missing, 0 of 19 are extra",
         f"missing: record 19 of {tmp_path}/a/x.tar",
     ]
 
@@ -257,7 +236,7 @@ def test_a_pipe_is_no_shard(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.tar")
     code, _, err = run("inspect", tmp_path)
     assert code == 3
-    assert "x.tar: is no regular file" in err
+    assert "x.tar: is not a regular file" in err
 
 
 def test_the_command_that_goes_on_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

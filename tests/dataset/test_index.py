@@ -17,13 +17,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import corgi2
 from corgi2.dataset.estimate import forecast
 from corgi2.dataset.index_file import cache_store, load_index, open_index, save_index
 from corgi2.dataset.index_tables import Index, blocks_table, make_index, matches, merge
 from corgi2.dataset.scan import index_source, survey_source
 from corgi2.dataset.schemas import schema_difference
 from corgi2.dataset.source import find_source
-from corgi2.errors import DamageError, SourceError
+from corgi2.errors import DamageError, MissingShardError, SourceError
 from corgi2.formats.parquet.schema import schema_text
 from corgi2.records.arena import Arena
 from corgi2.records.checksum import Checksum
@@ -33,6 +34,7 @@ from corgi2.stores.opening import open_store
 from tests.conftest import S3
 from tests.patching import patch_everywhere
 from tests.shards import compressed, parquet_of, tar_of
+from tests.sources import write_source
 
 
 def _write_tars(folder: Path, shards: int = 3, suffix: str = ".tar") -> None:
@@ -174,7 +176,7 @@ def test_what_differs_between_two_schemas_is_said(common: dict[str, str], other:
             expected.append(f"'{shown[name]}: {other[name]}' against '{shown[name]}: {common[name]}'")
     if shared != there:
         first, second = next(pair for pair in zip(shared, there, strict=True) if pair[0] != pair[1])
-        expected.append(f"columns in another order: '{shown[first]}' stands before '{shown[second]}'")
+        expected.append(f"columns in another order: '{shown[first]}' comes before '{shown[second]}'")
     said = schema_difference(schema_text(ours), schema_text(theirs))
     more = f", and {len(expected) - 4} more" if len(expected) > 4 else ""
     assert said == ", ".join(expected[:4]) + more
@@ -369,3 +371,36 @@ def test_a_scan_that_is_stopped_ends_soon(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(KeyboardInterrupt):
         index_source(find_source(tmp_path))
     assert next(calls) < units // 4  # all of it takes more than twice as many
+
+
+def test_what_a_shuffle_wrote_is_read_whole_or_as_what_was_named_or_accepted_as_it_is(tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed"
+    write_source(tmp_path / "in", ".jsonl", [20] * 6)
+    corgi2.shuffle(tmp_path / "in", mixed, buffer_blocks=3)
+    lost = mixed / "data-000003.jsonl"
+    lost.unlink()
+    for read in (
+        corgi2.Loader,
+        lambda src: corgi2.shuffle(src, tmp_path / "again"),
+        lambda src: corgi2.shuffle(src, in_place=True),
+    ):
+        with pytest.raises(MissingShardError) as caught:
+            read(mixed)
+        assert str(caught.value) == (
+            f"{lost}: is gone, and the index of the shuffle there names it; restore it, or run corgi2 index {mixed} to "
+            "accept what is there"
+        )
+    found = corgi2.inspect(mixed)
+    assert ([error.shard for error in found.damage], found.indexed) == ([str(lost)], False)
+    assert len(list(corgi2.Loader(f"{mixed}/data-00000[012].jsonl", buffer_blocks=2))) == 60
+    corgi2.index(mixed)
+    assert corgi2.inspect(mixed).damage == ()
+    assert len(list(corgi2.Loader(mixed, buffer_blocks=2))) == 100
+
+
+def test_shards_that_were_held_out_in_place_are_not_missed(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 6)
+    corgi2.index(tmp_path / "in")
+    held: dict[str, Any] = {"holdout": 0.2, "holdout_by": "shard", "holdout_to": tmp_path / "val"}
+    corgi2.shuffle(tmp_path / "in", in_place=True, buffer_blocks=3, **held)
+    assert corgi2.inspect(tmp_path / "in").indexed

@@ -1,9 +1,9 @@
 """From what a person types to the shards of one data set."""
 
+import ast
 import glob
 import os
 import re
-import shlex
 import subprocess
 import uuid
 from collections.abc import Iterable
@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from corgi2.dataset.patterns import expand, glob_pattern
+from corgi2.dataset.patterns import expand, glob_pattern, pattern_of
 from corgi2.dataset.source import Source, find_source
 from corgi2.errors import SourceError, StoreError
+from corgi2.formats import suffixes
+from corgi2.formats.foreign import FOREIGN
 from corgi2.stores.opening import open_store
 from tests.conftest import S3
 
@@ -36,16 +38,17 @@ def _names(source: Source) -> list[str]:
     return [source.shard(number).name for number in range(len(source.entries))]
 
 
-def _refusal(uri: str, command: str = "inspect") -> str:
+def _refusal(uri: str, function: str = "inspect") -> str:
     with pytest.raises(SourceError) as caught:
-        find_source(uri, None, command)
+        find_source(uri, None, function)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def _typed(line: str) -> str:
-    """The path of the command that an error shows."""
-    return shlex.split(line[line.index("corgi2 inspect") :])[2]
+    """What an error shows that could be named."""
+    shown = line.partition("for example: ")[2].partition(" in corgi2.")[0]
+    return str(ast.literal_eval(shown))
 
 
 def test_a_folder_is_all_its_shards_by_path(root: str) -> None:
@@ -191,10 +194,10 @@ def test_every_refusal_that_shows_a_command_shows_one_that_works(names: set[str]
         assert 0 < len(found) < len(names)
 
 
-@pytest.mark.parametrize("command", ["index", "inspect"])
-def test_the_command_shown_is_the_one_that_was_run(root: str, command: str) -> None:
+@pytest.mark.parametrize("function", ["index", "shuffle"])
+def test_an_error_of_the_library_speaks_of_the_function_that_was_called(root: str, function: str) -> None:
     _fill(root, SPLITS["prefixes"])
-    assert _refusal(root, command).endswith(f"corgi2 {command} '{root}/train-*.tar'")
+    assert _refusal(root, function).endswith(f"for example: '{root}/train-*.tar' in corgi2.{function}(…)")
 
 
 def test_splits_that_were_named_one_by_one_are_taken(root: str) -> None:
@@ -237,10 +240,11 @@ def test_hidden_and_unfinished_files_are_not_named_by_a_command(root: str) -> No
 
 
 def test_no_shard_at_all_is_refused(root: str) -> None:
-    _fill(root, ["a.txt", "b.json"])
-    assert "2 other files, such as a.txt" in _refusal(root)
-    assert ".jsonl and .ndjson" in _refusal(root)
-    assert "no shard is there" in _refusal(f"{root}/*.tar")
+    _fill(root, ["a.txt"])
+    assert "1 other file, such as a.txt, ends in none of .tar " in _refusal(root)
+    _fill(root, ["b.md"])
+    assert "2 other files, such as a.txt, end in none of .tar " in _refusal(root)
+    assert "there is no shard" in _refusal(f"{root}/*.tar")
 
 
 def test_nothing_there_is_refused(tmp_path: Path) -> None:
@@ -298,3 +302,79 @@ def test_a_folder_in_a_store_may_be_named_like_a_shard(root: str) -> None:
 def test_a_range_beyond_all_reason_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="names more than 10,000,000 shards"):
         find_source(f"{tmp_path}/a-{{00..9999999999}}.tar")
+
+
+EXAMPLES = {
+    "CSV": "part-0.csv.gz",
+    "TSV": "part-0.TSV",
+    "HDF5": "train.h5",
+    "Zarr": "array.zarr/.zarray",
+    "Lance": "table.lance/data/1.lance",
+    "LitData": "chunk-0-12.zstd.bin",
+    "Megatron": "text_document.idx",
+    "ArrayRecord": "train.array_record-00000-of-00010",
+    "TFRecord": "train.tfrecord-00000-of-00010",
+    "Arrow": "data-00000-of-00001.arrow",
+    "MDS (MosaicML Streaming)": "shard.00000.mds.zstd",
+    "NumPy": "x.npz",
+    "JSON": "train.json",
+    "pickle": "batch.pt",
+    "FFCV": "train.beton",
+    "LMDB": "train/data.mdb",
+    "image": "cat/1.JPEG",
+    "zip": "all.zip",
+}
+
+
+def test_formats_that_are_recognised_are_named_with_the_way_to_convert_them(root: str) -> None:
+    assert EXAMPLES.keys() == {each.name for each in FOREIGN}
+    for number, each in enumerate(FOREIGN):
+        _fill(f"{root}/{number}", [EXAMPLES[each.name]])
+        line = _refusal(f"{root}/{number}")
+        assert f"1 {each.name} file" in line
+        assert f"which corgi2 does not read; to convert: {each.way}" in line
+
+
+def test_what_describes_the_files_beside_it_is_not_taken_for_the_data(root: str) -> None:
+    _fill(root, ["data-00000-of-00001.arrow", "dataset_info.json", "state.json"])
+    assert "1 Arrow file, data-00000-of-00001.arrow, which corgi2 does not read" in _refusal(root)
+    assert ".to_parquet('train.parquet')" in _refusal(root)
+
+
+def test_the_documentation_lists_every_format_that_is_recognised() -> None:
+    text = Path("docs/formats.md").read_text("utf-8")
+    for each in FOREIGN:
+        assert f"| {each.name} | {each.files} | {each.way} |" in text
+
+
+def test_no_suffix_of_ours_is_taken_for_a_foreign_one() -> None:
+    assert not [suffix for suffix in suffixes() for each in FOREIGN if each.is_of(f"a/train-0{suffix}")]
+
+
+def test_a_wrong_path_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    _fill(str(tmp_path), ["train/0.tar"])
+    assert f"did you mean {tmp_path}/train?" in _refusal(f"{tmp_path}/trian")
+    assert f"did you mean {tmp_path}/train?" in _refusal(f"{tmp_path}/trian/a/0.tar")
+    assert f"{tmp_path} holds no zzz" in _refusal(f"{tmp_path}/zzz")
+
+
+@given(
+    st.text("abc/-_.", min_size=1, max_size=9),
+    st.integers(0, 1200),
+    st.integers(1, 40),
+    st.integers(1, 6),
+    st.sampled_from([".tar", "-x.jsonl", ".tar.gz"]),
+)
+def test_what_a_shell_made_of_a_range_is_named_by_that_range(
+    start: str, first: int, more: int, width: int, end: str
+) -> None:
+    words = [f"{start}{number:0{width}d}{end}" for number in range(first, first + more + 1)]
+    assert [*expand(pattern_of(words))] == words
+
+
+@given(st.sets(st.text("ab01[*{", max_size=6), min_size=2, max_size=9), st.sampled_from([".tar", ".jsonl"]))
+def test_any_words_of_a_shell_are_matched_by_their_pattern(names: set[str], end: str) -> None:
+    words = sorted(f"data/x{name}{end}" for name in names)
+    pattern = pattern_of(words)
+    matched = {word for each in expand(pattern) for word in words if re.fullmatch(glob_pattern(each), word)}
+    assert matched == set(words)

@@ -117,7 +117,7 @@ def test_room_that_is_not_needed_does_no_harm() -> None:
 def test_more_rows_than_were_expected_are_an_error() -> None:
     table = pa.table({"n": [1] * 100})
     columns = Columns.reserve(table.schema, [10], Arena(10_000))
-    with pytest.raises(MemoryError, match="room for 16 rows, and 104 are"):
+    with pytest.raises(MemoryError, match="room for 16 rows, but 104 are"):
         columns.add(_batch(table))
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from benchmarks import fuzz as program
-from benchmarks.fuzz import SUFFIXES, Failure, fuzz, shard_of, shares
+from benchmarks.fuzz import ARENA_BYTES, SUFFIXES, Failure, fuzz, run_case, shard_of, shares
 from hypothesis import given
 from hypothesis import strategies as st
+
+from corgi2.records.arena import Arena
 
 
 @pytest.mark.slow
@@ -18,6 +20,12 @@ def test_damaged_shards_are_refused_clearly_in_bounded_memory(suffix: str) -> No
     assert not tally.kinds
     assert tally.refused > 1_000
     assert tally.passed > 100
+
+
+@pytest.mark.parametrize(("suffix", "seed", "case"), [(".parquet", 20261118, 104085), (".parquet", 20261118, 50666)])
+def test_what_a_mutant_once_broke_stays_whole(suffix: str, seed: int, case: int) -> None:
+    """Hadoop's LZ4, which Arrow reads and calls unknown; a footer that ends the process when Arrow writes it again."""
+    assert run_case(shard_of(suffix, seed, case), suffix, Arena(ARENA_BYTES), case)
 
 
 @given(st.integers(0, 10**7))

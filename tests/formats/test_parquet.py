@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from corgi2.errors import ShardError
 from corgi2.formats.parquet import lists, repeats
 from corgi2.formats.parquet.columns import holds_text, is_flat
-from corgi2.formats.parquet.profile import Profile
+from corgi2.formats.parquet.profile import Profile, form_of
 from corgi2.formats.parquet.schema import schema_text, widened
 from corgi2.offline.run import shuffle
 from corgi2.order.permutations import permutation
@@ -528,3 +528,27 @@ def test_a_column_that_cannot_be_mixed_is_refused_by_name(column: pa.Array) -> N
     shard = MemoryShard(parquet_of(pa.table({"plain": [1] * len(column), "odd": column})))
     with pytest.raises(ShardError, match="cannot put the column 'odd' of .* in another order; store it as plain"):
         PARQUET.scan(shard, 1)
+
+
+def test_the_older_kind_of_lz4_is_read_and_becomes_the_newer() -> None:
+    table = pa.table({"a": ["one", "two"] * 500})
+    shard = parquet_of(table, compression="LZ4", use_dictionary=False)
+    said = b"\x18\x01a\x15\x0e"  # the path of the column, and the codec, by thrift's rules
+    assert shard.count(said) == 1
+    old = shard.replace(said, said[:-1] + b"\x0a")
+    group = read_shards(PARQUET, [old])
+    new = rewritten(PARQUET, group, np.arange(1000), old)
+    assert pq.read_table(pa.BufferReader(new)).equals(table)
+    assert pq.read_metadata(pa.BufferReader(new)).row_group(0).column(0).compression == "LZ4"
+
+
+@pytest.mark.parametrize("code", [3, 8, 50], ids=["LZO", "the next that will be", "none"])
+def test_a_codec_that_arrow_does_not_know_is_refused_by_its_column(code: int) -> None:
+    """Asked for its name, Arrow ends the process."""
+    shard = parquet_of(pa.table({"z": [3, 4], "a": [1, 2]}), compression="BROTLI", use_dictionary=False)
+    said = b"\x18\x01a\x15\x08"  # the path of the column, and the codec, by thrift's rules
+    assert shard.count(said) == 1
+    file = MemoryShard(shard.replace(said, said[:-1] + bytes([2 * code])))
+    for ask in (PARQUET.profile, form_of):
+        with pytest.raises(ShardError, match=f"column 'a' has codec {code}, which Arrow"):
+            ask(file)

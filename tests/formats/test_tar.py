@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from corgi2.errors import ShardError
 from corgi2.formats.framed.frames import Where
-from corgi2.formats.tar.ustar import read_archive
+from corgi2.formats.tar.archive import read_archive
 from corgi2.order.neighbours import keep_apart
 from corgi2.order.permutations import permutation
 from tests.patching import patch_everywhere
@@ -207,7 +207,7 @@ def test_a_global_comment_is_kept_and_any_other_global_header_is_refused() -> No
 @pytest.mark.parametrize("name", ["__key__", "__URL__"])
 @pytest.mark.parametrize("other", ["b.x", "b.y"], ids=["alike", "various"])
 def test_parts_with_names_that_samples_need_are_refused(name: str, other: str) -> None:
-    with pytest.raises(ShardError, match="a name that WebDataset keeps for itself"):
+    with pytest.raises(ShardError, match="a name that WebDataset reserves"):
         samples_of(TAR, tar_of([(f"a.{name}", b"v"), ("a.x", b"1"), (f"b.{name}", b"v"), (other, b"1")]))
 
 
@@ -432,3 +432,12 @@ def test_bodies_full_of_long_extended_headers_take_no_longer_than_others() -> No
         began = time.perf_counter()
         assert len(records_of(read_shards(TAR, [data]))) == 1
         assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize("garbage", [b"garbage!" * 64, b"?"])
+def test_what_is_damaged_is_to_be_restored_not_packed_again(garbage: bytes) -> None:
+    data = bytearray(tar_of([("a.x", b"x" * 512), ("b.x", b"x")]))
+    data[1024 : 1024 + len(garbage)] = garbage
+    with pytest.raises(ShardError, match="restore it from a copy") as caught:
+        TAR.scan(MemoryShard(bytes(data)), 1 << 20)
+    assert "pack the archive" not in str(caught.value)

@@ -69,6 +69,20 @@ def test_killed_at_some_calls_it_goes_on_whatever_the_format_and_the_passes(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("holdout", ["record", "shard"])
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_at_some_calls_both_targets_go_on(way: dict[str, Any], holdout: str, tmp_path: Path) -> None:
+    assert len(_kill_everywhere(Case(tmp_path, **way, shards=5, holdout=holdout), stride=23)) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("suffix", "holdout"), [(".tar", ""), (".jsonl", "record"), (".parquet", "")])
+def test_killed_at_some_calls_ranges_in_rounds_go_on(suffix: str, holdout: str, tmp_path: Path) -> None:
+    case = Case(tmp_path, suffix, shards=5, holdout=holdout, range_size=500 if suffix != ".tar" else 6_000)
+    assert len(_kill_everywhere(case, stride=23)) >= 8
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_again_and_again_it_goes_on_to_the_same_bytes(way: dict[str, Any], tmp_path: Path) -> None:
     kills = _kill_everywhere(Case(tmp_path, **way), stride=29, deaths=3)
@@ -121,22 +135,32 @@ def _problem(case: Case, fault: Failing) -> str | None:
 def test_failing_at_any_call_it_says_so_loses_nothing_and_goes_on(
     way: dict[str, Any], number: int, tmp_path: Path
 ) -> None:
-    case = Case(tmp_path, **way, shards=4)
+    _fail_everywhere(Case(tmp_path, **way, shards=4), number, 1 if way["passes"] == 1 else 5)
+
+
+@pytest.mark.usefixtures("_no_flush")
+@pytest.mark.parametrize("holdout", ["record", "shard"])
+@pytest.mark.parametrize("way", WAYS)
+def test_failing_at_some_calls_both_targets_go_on(way: dict[str, Any], holdout: str, tmp_path: Path) -> None:
+    _fail_everywhere(Case(tmp_path, **way, shards=5, holdout=holdout), errno.EIO, 13)
+
+
+def _fail_everywhere(case: Case, number: int, stride: int) -> None:
     case.prepare()
     case.reset()
     case.run()
-    expected, everything = content(case.target), records(case.source)
-    for moment in itertools.count(0, 1 if case.passes == 1 else 5):
+    expected, everything = case.content(), records(case.source)
+    for moment in itertools.count(0, stride):
         case.reset()
         fault = Failing(number, moment)
         problem = _problem(case, fault)
         if not fault.struck:
             break
-        fault.check(problem, tmp_path)
+        fault.check(problem, case.root)
         assert not case.in_place or surviving(case) == everything
         if not (case.in_place and case.is_finished):
             case.run()
-        assert content(case.target) == expected
+        assert case.content() == expected
     assert moment > 40
 
 

@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import corgi2
+from corgi2.budget import Crew
 from corgi2.errors import StoreError
 from corgi2.formats import pipe
 from corgi2.offline import group as mixer
+from corgi2.offline import parts
 from corgi2.offline.threads import Threads
 from corgi2.order.permutations import Indices, permutation
 from corgi2.records.arena import Arena
@@ -39,7 +41,7 @@ def test_when_a_map_raises_no_task_is_at_work_any_more() -> None:
             raise ValueError("the second")
         return number
 
-    with Threads(4, 1) as threads:
+    with Threads(Crew(4, 1, 4)) as threads:
         assert threads.map(task, [2, 0, 3]) == [2, 0, 3]
         with pytest.raises(ValueError, match="the second"):
             threads.map(task, range(12))
@@ -73,7 +75,7 @@ def test_a_failed_upload_frees_no_memory_that_is_still_being_gathered(
 
     publish = LocalStore.publish
     monkeypatch.setattr(pipe, "SLAB_BYTES", 64)
-    monkeypatch.setattr(mixer, "gather", slow)
+    monkeypatch.setattr(parts, "gather", slow)
     monkeypatch.setattr(Arena, "clear", clearing)
     monkeypatch.setattr(LocalStore, "publish", failing)
     with pytest.raises(StoreError, match="no space"):
@@ -91,8 +93,8 @@ def test_when_reading_ends_early_nothing_is_hashed_any_more() -> None:
         assert running.acquire(blocking=False)
         return digest(table, 0)
 
-    with Threads(1, 1) as threads:
-        hashing = mixer._Hashing(threads.hashers, slow)
+    with Threads(Crew(1, 1, 1)) as threads:
+        hashing = parts.Hashing(threads.hashers, slow)
         with hashing:
             hashing.see(table)
         assert hashing.total() == digest(table, 0)

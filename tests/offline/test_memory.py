@@ -201,7 +201,7 @@ def test_an_object_store_keeps_nothing_beside_the_buffer(
 
 
 def _shuffle_within_the_buffer(src: Path | str, dst: Path | str, passes: int = 1, **options: Any) -> None:
-    words = json.dumps({"buffer": BUFFER, "passes": passes, **options})
+    words = json.dumps({"buffer": BUFFER, "passes": passes, "force": True, **options})
     command = [sys.executable, "-c", _RUN, str(src), str(dst), words]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     groups, peak = map(int, done.stdout.split())

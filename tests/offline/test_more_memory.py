@@ -87,7 +87,7 @@ def test_the_command_line_says_what_to_give_and_that_ends_well_killed_and_beside
 ) -> None:
     for name in ("in", "out"):
         write_uneven(tmp_path / name, suffix)
-    words = ["shuffle", tmp_path / "out", "--in-place", "--passes", passes, "--json", "--buffer"]
+    words = ["shuffle", tmp_path / "out", "--in-place", "--passes", passes, "--json", "--force", "--buffer"]
     failed = _corgi2(*words, "7MB")
     assert failed.returncode == 3, failed.stderr
     problem = json.loads(failed.stderr.splitlines()[-1])

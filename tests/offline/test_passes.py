@@ -26,6 +26,7 @@ from corgi2.offline.passes import Pass, next_pass
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings
+from corgi2.offline.task import Task
 from corgi2.proof.comparison import verify
 from corgi2.records.arena import Arena
 from corgi2.stores.opening import open_store
@@ -75,7 +76,7 @@ def test_every_variant_keeps_every_record_exactly_once(
     root = tmp_path_factory.mktemp("run")
     write_source(root / "in", suffix, counts)
     write_source(root / "out", suffix, counts)
-    options: dict[str, Any] = {"buffer_blocks": n, "passes": passes, "seed": seed, "workers": 2, **sizes}
+    options: dict[str, Any] = {"buffer_blocks": n, "passes": passes, "seed": seed, "workers": 2, **sizes, "force": True}
     if in_place:
         shuffle(root / "out", in_place=True, **options)
     else:
@@ -190,7 +191,7 @@ def test_a_block_that_takes_a_little_more_than_the_buffer_is_read_in_every_pass(
     options: dict[str, Any] = {"passes": 2, "buffer": int(index.column("footprint").max() * 0.96), "buffer_blocks": 1}
     places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
     underestimated(monkeypatch)
-    shuffle(*places, in_place=in_place, **options)
+    shuffle(*places, in_place=in_place, force=True, **options)
     assert verify(tmp_path / "in", tmp_path / "out").same
 
 
@@ -293,13 +294,41 @@ def test_new_shards_are_numbered_without_a_gap_so_that_a_brace_range_names_them(
     assert names == [f"data-{number:06d}.tar" for number in range(len(names))]
 
 
+@pytest.mark.parametrize("options", [{}, {"passes": 2}, {"in_place": True}], ids=str)
+def test_any_run_of_new_shards_is_spread_over_the_groups_as_evenly_as_can_be(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [12] * 20)
+    target = tmp_path / "in" if "in_place" in options else tmp_path / "out"
+    shuffle(*{tmp_path / "in": None, target: None}, buffer_blocks=4, **options)
+    index = open_index(find_source(target))
+    assert index is not None
+    first = np.searchsorted(index.column("shard"), np.arange(index.shards.num_rows))
+    lineage = index.blocks.column("lineage").to_pylist()
+    groups = [lineage[block][-1] for block in first]  # of the shards, by name
+    assert len(set(groups)) >= 4
+    for start, end in itertools.combinations(range(len(groups) + 1), 2):
+        counts = [groups[start:end].count(group) for group in set(groups)]
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_whoever_knows_one_group_names_its_shards_like_whoever_knows_all(passes: int, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [12] * 10)
+    job = plan_shuffle(tmp_path / "in", tmp_path / "out", Settings(buffer_blocks=3, passes=passes))
+    task, shards = Task(job.plan, job.target, job.first), range(job.first.shards)
+    names = [[task.path(group, shard) for shard in shards] for group in range(len(job.first.groups))]
+    assert names == [[task.only(group).path(group, shard) for shard in shards] for group in range(len(names))]
+    assert len({name for group in names for name in group}) == len(names) * len(shards)
+
+
 @pytest.mark.parametrize(
     ("suffix", "options", "sha256"),
     [
-        (".jsonl", {}, "01c5dd3d901ce32f"),
-        (".jsonl", {"passes": 2}, "349659b4d4f874c7"),
-        (".jsonl", {"with_replacement": True}, "3d2a62ac5766b151"),
-        (".tar", {}, "fed991938c7f526f"),
+        (".jsonl", {}, "7e2eeef0791a4bf3"),
+        (".jsonl", {"passes": 2}, "1f2083ff032825ff"),
+        (".jsonl", {"with_replacement": True}, "25928e181fa15b7a"),
+        (".tar", {}, "66386ad96bc86357"),
     ],
 )
 def test_the_bytes_are_pinned(suffix: str, options: dict[str, Any], sha256: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import tarfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from corgi2.dataset.index_file import save_index
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
-from corgi2.offline.job import Job
+from corgi2.offline.job import Job, commit_plan, load_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings
@@ -31,7 +32,7 @@ from tests.sources import SUFFIXES, content, write_source
 
 
 def _plan(root: Path, **choices: Any) -> Job:
-    return plan_shuffle(root / "in", root / "out", Settings(**choices))
+    return plan_shuffle(root / "in", root / "out", Settings(**choices), force=True)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -53,7 +54,7 @@ def test_a_block_costs_one_read_and_one_write_beside_a_fixed_sample(
     s3.proxy.seen.clear()
     report = shuffle(f"{s3.url}/in", tmp_path / "out", buffer_blocks=5, src_options=s3.options)
     assert s3.proxy.requests().reads == 30 + sampled
-    assert report.reads == 30 + sampled + 2  # the plan and the source's blocks are read back from the target
+    assert report.reads == 30
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.bool_(), pa.int64()], ids=str)
@@ -227,7 +228,7 @@ def test_shards_are_numbered_without_a_gap_where_records_are_few_and_counted(suf
     save_index(source.store, index_source(source))
     for options in ({}, {"shard_records": 1}, {"passes": 2}):
         out = tmp_path / f"out-{len(list(tmp_path.iterdir()))}"
-        shuffle(tmp_path / "in", out, buffer_blocks=1, **options)  # type: ignore[arg-type]
+        shuffle(tmp_path / "in", out, buffer_blocks=1, force=True, **options)  # type: ignore[arg-type]
         names = sorted(path.name for path in out.glob(f"*{suffix}"))
         assert names == [f"data-{number:06d}{suffix}" for number in range(len(names))]
         assert verify(tmp_path / "in", out).same
@@ -263,7 +264,7 @@ def test_an_unfinished_target_refuses_files_that_are_not_its_own_and_touches_not
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text('{"t": "precious"}')
     before = content(tmp_path / "out")
-    with pytest.raises(SourceError, match=f"{name}: is no shard of the unfinished shuffle there .* move it away"):
+    with pytest.raises(SourceError, match=f"{name}: is not a shard of the unfinished shuffle there .* move it away"):
         shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
     assert content(tmp_path / "out") == before
     foreign.unlink()
@@ -379,9 +380,7 @@ def test_the_line_before_a_run_counts_the_reads_and_the_losses_of_all_passes(tmp
     write_source(tmp_path / "in", ".jsonl", [30] * 40)
     job = _plan(tmp_path, buffer_blocks=5, passes=2)
     report = run_shuffle(job)
-    small = 2 + 8 * len(job.first.groups)  # plans and markers
-    assert abs(job.reads - report.reads) <= small
-    assert abs(job.writes - report.writes) <= small
+    assert job.as_json().items() >= {"reads": report.reads, "writes": report.writes, "groups": report.groups}.items()
     twice = plan_shuffle(
         tmp_path / "in", tmp_path / "drawn", Settings(buffer_blocks=5, passes=2, with_replacement=True)
     )
@@ -394,7 +393,22 @@ def test_a_group_of_one_block_and_a_buffer_beyond_memory_are_warned_of(tmp_path:
     write_source(tmp_path / "in", ".jsonl", [30] * 4)
     assert "WARNING: n = 1" in _plan(tmp_path, buffer_blocks=1).describe()
     assert "WARNING" not in _plan(tmp_path, buffer_blocks=2).describe()
-    assert "more than the memory" in _plan(tmp_path, buffer_bytes=10**15).describe()
+
+
+def test_memory_of_this_process_is_spoken_of_where_groups_are_made_here(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [10] * 8)
+    job = _plan(tmp_path, buffer_bytes=10**15)
+    assert "that this process may use: the run would be refused" in job.describe()
+    assert "WARNING" not in job.describe(is_here=False)
+    assert "memory up to 1.2 PB for each task" in job.describe(is_here=False)
+
+
+def test_small_shards_are_said_to_take_more_than_predicted(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    values = np.random.default_rng(0).integers(0, 1 << 60, 100_000)
+    pq.write_table(pa.table({"x": values}), tmp_path / "in" / "a.parquet", row_group_size=10_000)
+    assert "of the input, and more, because shards are so small" in _plan(tmp_path, shard_records=1000).describe()
+    assert "so small" not in _plan(tmp_path, shard_records=50_000).describe()
 
 
 def test_a_target_that_cannot_be_written_to_is_refused_before_anything_happens(tmp_path: Path) -> None:
@@ -422,3 +436,20 @@ def test_a_damaged_first_shard_is_left_out_as_any_other(tmp_path: Path) -> None:
     assert "data-0000.parquet" in report.skipped[0].shard
     with pytest.raises(ShardError, match=r"data-0000\.parquet"):
         shuffle(tmp_path / "in", tmp_path / "other")
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_a_shuffle_will_do_follows_from_its_plan_alone(suffix: str, passes: int, tmp_path: Path) -> None:
+    """In place, shards are consumed while it runs; when it is resumed, it says the same as when it began."""
+    write_source(tmp_path / "in", suffix, [20] * 12)
+    settings = Settings(buffer_bytes=10**6, buffer_blocks=4, passes=passes, in_place=True)
+    job = plan_shuffle(tmp_path / "in", None, settings)
+    said = job.as_json() | {"free_bytes": None}
+    commit_plan(job)
+    for path in (tmp_path / "in").glob("data-*"):
+        path.unlink()
+    plan, index = load_plan(job.journal) or (None, None)
+    assert plan is not None
+    assert index is not None
+    assert replace(job, plan=plan, index=index).as_json() | {"free_bytes": None} == said

@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import corgi2
 from corgi2.errors import ShardError, SourceError, TooLargeError
+from corgi2.offline.planning import plan_shuffle
+from corgi2.offline.settings import Settings
 from tests.sources import enough_for, write_tars, write_uneven
 
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # listen on 127.0.0.1 only
@@ -59,19 +61,38 @@ def _markers(folder: Path, generation: int = 0) -> int:
 
 
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("passes", [1, 2])
-def test_a_cluster_writes_the_bytes_that_one_process_writes(passes: int, source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("choices", [{}, {"passes": 2}, {"range_size": 8_000}], ids=str)
+def test_a_cluster_writes_the_bytes_that_one_process_writes(
+    choices: dict[str, Any], source: Path, tmp_path: Path
+) -> None:
     ways: dict[str, dict[str, Any]] = {"here": {}, "there": {"engine": "ray", "tasks": 2}}
     reports = {
-        name: corgi2.shuffle(source, tmp_path / name, buffer=MEMORY, buffer_blocks=6, passes=passes, **way)
+        name: corgi2.shuffle(source, tmp_path / name, buffer=MEMORY, buffer_blocks=6, **choices, **way)
         for name, way in ways.items()
     }
     assert _shards(tmp_path / "here") == _shards(tmp_path / "there")
     assert corgi2.verify(source, tmp_path / "there").same
-    assert reports["here"].reads == reports["there"].reads
-    assert reports["here"].writes == reports["there"].writes
-    again = corgi2.shuffle(source, tmp_path / "there", buffer=MEMORY, buffer_blocks=6, passes=passes, engine="ray")
+    settings = Settings(MEMORY, buffer_blocks=6, passes=choices.get("passes", 1), range_bytes=choices.get("range_size"))
+    foreseen = plan_shuffle(source, tmp_path / "none", settings).foresight
+    for report in reports.values():
+        assert (report.reads, report.writes) == (foreseen.reads, foreseen.writes)
+    again = corgi2.shuffle(source, tmp_path / "there", buffer=MEMORY, buffer_blocks=6, **choices, engine="ray")
     assert again.was_complete
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("kind", ["record", "shard"])
+def test_a_cluster_holds_out_what_one_process_holds_out(
+    kind: Literal["record", "shard"], in_place: bool, source: Path, tmp_path: Path
+) -> None:
+    for name, way in {"here": {}, "there": {"engine": "ray", "tasks": 2}}.items():
+        places = [write_tars(tmp_path / name, 60, 10)] if in_place else [source, tmp_path / name]
+        held: dict[str, Any] = {"holdout": 0.1, "holdout_by": kind, "holdout_to": tmp_path / f"val-{name}", **way}
+        corgi2.shuffle(*places, in_place=in_place, buffer=MEMORY, buffer_blocks=6, **held)
+    for folder in ("", "val-"):
+        assert _shards(tmp_path / f"{folder}here") == _shards(tmp_path / f"{folder}there")
+    assert corgi2.verify(source, tmp_path / "there", holdout=tmp_path / "val-there").same
 
 
 @pytest.mark.usefixtures("cluster")
@@ -233,3 +254,20 @@ def test_a_cluster_that_is_not_there_is_one_line(source: Path, tmp_path: Path) -
     assert done.returncode == 3
     assert "corgi2: no Ray cluster at 127.0.0.1:1" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_where_no_cluster_is_found_the_command_that_starts_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``auto``, Ray looks for any cluster of this machine, and finds those of other tests."""
+
+    def nowhere(*_: object, **__: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", nowhere)
+    from corgi2.offline.engines.ray import RayEngine
+
+    with (
+        pytest.raises(SourceError, match=r"start one \(ray start --head\), or give no address="),
+        RayEngine(1, 1, "auto").running(),
+    ):
+        pass

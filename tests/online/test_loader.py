@@ -343,7 +343,7 @@ def test_a_state_of_other_data_or_another_order_is_refused(tmp_path: Path) -> No
         Loader(tmp_path / "other").load_state_dict(state)
     with pytest.raises(SourceError, match="seed=0, not 1"):
         Loader(tmp_path / "in", seed=1).load_state_dict(state)
-    with pytest.raises(SourceError, match="no state"):
+    with pytest.raises(SourceError, match="not a state"):
         Loader(tmp_path / "in").load_state_dict({})
 
 
@@ -490,11 +490,11 @@ def test_an_iteration_may_be_collected_wherever_whatever_is_held(where: str, suf
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"picks": "some"}, "picks is one of"),
-        ({"tail": "cut"}, "tail is one of"),
-        ({"batch_size": 0}, "batch_size is at least 1"),
+        ({"picks": "some"}, "picks must be one of"),
+        ({"tail": "cut"}, "tail must be one of"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"buffer": "many"}, "many"),
-        ({"rank": 2, "world_size": 2}, "rank is one of 0 to"),
+        ({"rank": 2, "world_size": 2}, "rank must be one of 0 to"),
         ({"rank": 2}, "together"),
     ],
 )
@@ -650,7 +650,7 @@ def test_lists_of_one_length_are_matrices_in_every_batch(tmp_path: Path) -> None
     found = np.concatenate([batch["v"] for batch in batches])
     assert np.isnan(found[5]).all()
     assert found[6:].tolist() == rows[6:]
-    with pytest.raises(SourceError, match="the column 'v' of .* has nulls, which an array of NumPy cannot hold"):
+    with pytest.raises(SourceError, match="the column 'v' of .* has nulls, which a NumPy array cannot hold"):
         list(Loader(tmp_path / "whole", batch_size=4))
 
 
@@ -685,14 +685,14 @@ def test_numbers_of_numpy_give_states_that_are_json(settings_: dict[str, Any], t
 def test_settings_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [5])
     (name,) = wrong
-    with pytest.raises(ValueError, match=f"^{name} is "):
+    with pytest.raises(ValueError, match=f"^{name} must be "):
         Loader(tmp_path / "in", **wrong)
 
 
 @pytest.mark.parametrize("state", [None, [], {"corgi2": 1}, {"corgi2": 1, "data": "", "rules": {}}], ids=str)
 def test_what_is_no_state_is_refused(state: Any, tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [5])
-    with pytest.raises(SourceError, match="this is no state of a corgi2 loader"):
+    with pytest.raises(SourceError, match="this is not a state of a corgi2 loader"):
         Loader(tmp_path / "in").load_state_dict(state)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import inspect
 import itertools
 import json
 import multiprocessing
@@ -23,6 +24,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+import corgi2
 from corgi2.errors import SourceError
 from corgi2.torch import CorgiDataset
 from tests.shards import parquet_of
@@ -50,6 +52,23 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _dataset(source: Path, **settings: Any) -> CorgiDataset:
     return CorgiDataset(source, **{"buffer_blocks": 2, "batch_size": 5} | settings)
+
+
+def test_it_takes_the_arguments_of_the_loader_and_each_is_explained() -> None:
+    signature = inspect.signature(CorgiDataset)
+    assert signature == inspect.signature(corgi2.Loader)
+    explained = inspect.getdoc(CorgiDataset.__init__) or ""
+    assert [name for name in signature.parameters if f"{name}: " not in explained] == []
+    with pytest.raises(TypeError, match=r"CorgiDataset\(\) has no argument 'bufer'; did you mean 'buffer'"):
+        CorgiDataset("folder", bufer="1GB")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_first_iteration_gives_the_epoch_that_is_given(source: Path, workers: int) -> None:
+    given, told = _dataset(source, epoch=3), _dataset(source)
+    told.set_epoch(3)
+    for _ in range(2):
+        assert _read(loader_of(given, workers)) == _read(loader_of(told, workers))
 
 
 def _read(batches: Iterable[Any]) -> list[list[str]]:
@@ -262,7 +281,7 @@ def test_epochs_advance_though_every_one_sets_the_same_seed(
 def test_epochs_advance_under_one_seed_where_torch_hides_its_pipes(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("corgi2.torch.answering_pipe", lambda: 0)
+    monkeypatch.setattr("corgi2.torch.dataset.answering_pipe", lambda: 0)
     dataset = _dataset(source)
     for epoch in _epochs(source, 2, [0, 1, 2]):
         torch.manual_seed(0)
@@ -549,7 +568,7 @@ def test_state_after_batches_of_the_data_loader_needs_their_size(source: Path) -
     with pytest.raises(ValueError, match=r"state_after\(batches, num_workers, batch_size=\.\.\.\)"):
         dataset.state_after(5, num_workers=2)
     (share,) = dataset.state_after(5, num_workers=2, batch_size=1)["shares"]
-    assert share[-2:] == [5, 1]
+    assert share[:2] == [5, 1]
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -847,7 +866,7 @@ def test_one_workers_own_state_is_refused_elsewhere(source: Path) -> None:
     snapshot = loader.state_dict()["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]
     dataset = _dataset(source)
     dataset.load_state_dict(snapshot)
-    _refused(loader_of(dataset, 0), SourceError, "one reader's own")
+    _refused(loader_of(dataset, 0), SourceError, "belongs to one reader")
 
 
 def test_a_program_that_ends_in_mid_epoch_says_nothing(source: Path) -> None:

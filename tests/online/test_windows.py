@@ -5,8 +5,9 @@ the mean of all, over the variance of one record, with the source block of a rec
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +51,13 @@ def shuffled(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def _windows(
-    folder: Path, ranks: int, workers: int, blocks: int, picks: Picks, seed: int, epoch: int
+    folder: Path, ranks: int, workers: int, blocks: int, picks: Picks, seed: int, epoch: int, nodes: Sequence[int] = ()
 ) -> Iterator[list[int]]:
     """The source blocks of the records that lie in all buffers at one time, window after window."""
     windows: dict[int, list[int]] = {}
     for rank in range(ranks):
-        feed = Feed(folder, rank=rank, world_size=ranks, buffer_blocks=blocks, picks=picks, seed=seed)
+        place: dict[str, Any] = {"rank": rank, "world_size": ranks, "affinity": nodes or None}
+        feed = Feed(folder, buffer_blocks=blocks, picks=picks, seed=seed, **place)
         world, records = feed.world(workers), feed.catalog.index.column("records")
         dealt = deal(epoch_rest(records, feed.catalog.lineage, feed.rules, epoch), world, feed.rules)
         for worker in range(workers):
@@ -81,15 +83,29 @@ def _agrees(values: npt.NDArray[np.float64], expected: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "workers", "blocks"), [(1, 1, 8), (2, 2, 2), (1, 1, 16), (4, 1, 1)], ids=lambda value: str(value)
+    ("ranks", "workers", "blocks", "nodes"),
+    [
+        (1, 1, 8, ()),
+        (2, 2, 2, ()),
+        (1, 1, 16, ()),
+        (4, 1, 1, ()),
+        (4, 1, 2, (1, 1, 1, 1)),
+        (4, 1, 4, (2, 2)),
+        (4, 1, 2, (1, 3)),
+    ],
+    ids=lambda value: str(value),
 )
 def test_even_picks_have_the_h_of_the_theory_in_every_epoch_and_in_the_last_window(
-    shuffled: list[Path], ranks: int, workers: int, blocks: int
+    shuffled: list[Path], ranks: int, workers: int, blocks: int, nodes: tuple[int, ...]
 ) -> None:
+    """Also if blocks come back to the nodes that keep them."""
     window = ranks * workers * blocks
     full = (BLOCKS - window) * RECORDS / (BLOCKS * RECORDS - 1)
     runs = [
-        [[_measure(part) for part in _windows(folder, ranks, workers, blocks, "even", seed, epoch)] for epoch in EPOCHS]
+        [
+            [_measure(part) for part in _windows(folder, ranks, workers, blocks, "even", seed, epoch, nodes)]
+            for epoch in EPOCHS
+        ]
         for seed, folder in enumerate(shuffled)
     ]
     measured, expected = np.array(runs), _even(window)

@@ -22,13 +22,20 @@ from corgi2.order.dealing import (
     turns_of,
     window_of,
 )
+from corgi2.order.nodes import Origin
 from corgi2.order.permutations import Indices
 
 Record = tuple[int, int]
 """A block, and a row of it."""
 
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=25).map(lambda counts: np.array(counts, np.int64))
-WORLDS = st.builds(World, st.integers(1, 5), st.integers(1, 3), st.integers(1, 30), st.integers(1, 4))
+PLAIN = st.builds(World, st.integers(1, 5), st.integers(1, 3), st.integers(1, 30), st.integers(1, 4), st.just(()))
+"""Worlds that deal all blocks to all ranks."""
+WORLDS = PLAIN | st.builds(
+    lambda nodes, world: world._replace(ranks=sum(nodes), nodes=nodes),
+    st.lists(st.integers(1, 3), min_size=2, max_size=4).map(tuple),
+    PLAIN,
+)
 RULES = st.builds(
     Rules,
     st.integers(0, 99),
@@ -103,7 +110,29 @@ def test_buffers_are_no_larger_than_promised_and_few_blocks_are_read_twice(
     assert (~dealt.again).sum() <= len(counts) + world.readers
 
 
-@given(COUNTS, WORLDS)
+@given(COUNTS, WORLDS, st.booleans())
+def test_repetitions_come_last_where_the_last_items_of_all_ranks_are_gathered(
+    counts: Indices, world: World, drop_last: bool
+) -> None:
+    rules = Rules(3, True, "random", "repeat", drop_last)
+    total = int(counts.sum())
+    dealt = deal(epoch_rest(counts, None, rules, 0), world, rules)
+    items = -(-rules.quota(total, world, 0) // world.item)
+    earlier, last = list[Record](), list[Record]()
+    for rank in range(world.ranks):
+        for worker in range(world.workers):
+            given = sequence(dealt, rank * world.workers + worker, rules)
+            size = rules.last_item(total, world) if items and (items - 1) % world.workers == worker else 0
+            earlier += given[: len(given) - size]
+            last += given[len(given) - size :]
+    again = sum(rules.repeats(total, world))
+    first = earlier + last[: len(last) - again]
+    assert len(set(first)) == len(first)
+    assert set(last[len(last) - again :]) <= every(counts)
+    assert drop_last or set(first) == every(counts)
+
+
+@given(COUNTS, PLAIN)
 def test_windows_follow_the_order(counts: Indices, world: World) -> None:
     """What lies in all buffers at one time follows each other, but for the few blocks that are cut at the end."""
     rest = epoch_rest(counts, None, Rules(), 0)
@@ -208,5 +237,5 @@ def test_ragged_blocks_are_dealt_evenly() -> None:
 
 
 def test_a_rest_of_nothing_deals_nothing() -> None:
-    empty = Rest(np.empty(0, np.int64), np.empty(0, np.int64), {})
+    empty = Rest(np.empty(0, np.int64), np.empty(0, np.int64), {}, Origin(np.empty(0, np.int64)))
     assert len(deal(empty, World(2, 2, 4), Rules()).block) == 0

@@ -3,6 +3,7 @@ what the shuffle wrote."""
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import corgi2
 from corgi2.cli.root import cli
 from corgi2.dataset.index_file import load_index, save_index
 from corgi2.dataset.index_tables import with_column
@@ -108,7 +110,7 @@ def test_a_missing_marker_is_denied(tmp_path: Path) -> None:
     out = _shuffled(tmp_path)
     (out / ".corgi2" / "c0" / "pass-1" / "groups" / "000001").unlink()
     text = _problems(out)
-    assert "groups/000001: is gone" in text
+    assert "groups/000001: is missing" in text
     assert "the markers of pass 1 do not add up" in text
 
 
@@ -291,10 +293,19 @@ def test_no_shard_depends_on_the_key_and_whoever_comes_second_takes_the_firsts(s
     assert verify(tmp_path / "b").same
 
 
-def test_without_an_index_or_a_shuffle_it_says_what_to_do(tmp_path: Path) -> None:
+def test_what_was_never_shuffled_is_not_compared_indexed_or_not_and_the_way_out_names_it_as_it_was_named(
+    tmp_path: Path,
+) -> None:
     write_source(tmp_path / "in", ".jsonl", [20] * 3)
-    with pytest.raises(SourceError, match="has no index to be compared with; name the source, too"):
-        verify(tmp_path / "in")
+    for named in (tmp_path / "in", tmp_path / "in" / "data-*.jsonl") * 2:
+        with pytest.raises(SourceError, match="nothing was shuffled here") as caught:
+            verify(named)
+        assert str(caught.value).endswith(f"corgi2 verify SRC {shlex.quote(str(named))}")
+        corgi2.index(tmp_path / "in")
+
+
+def test_quick_goes_without_the_source(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".jsonl", [20] * 3)
     out = tmp_path / "out"
     shuffle(tmp_path / "in", out)
     with pytest.raises(ValueError, match="leave out the source"):

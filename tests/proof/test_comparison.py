@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from corgi2.errors import Corgi2Error
 from corgi2.offline.run import shuffle
 from corgi2.order.permutations import permutation
 from corgi2.proof.comparison import verify
 from tests.shards import compressed, parquet_of, tar_of
+from tests.sources import write_source
 
 SUFFIXES = [".tar", ".tar.gz", ".parquet", ".jsonl", ".jsonl.zst"]
 
@@ -47,7 +49,7 @@ def test_the_same_records_in_another_order_and_other_shards_are_the_same(suffix:
     _write(tmp_path / "b", suffix, [RECORDS[n] for n in permutation(len(RECORDS), (1,))], 4)
     verdict = verify(tmp_path / "a", tmp_path / "b")
     assert verdict.same
-    assert verdict.as_text() == "the same 200 records, each as often, whatever their order"
+    assert verdict.as_text() == "the same 200 records, each equally often, in whatever order"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -91,7 +93,7 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "difference"),
     [
-        ({"b": pa.array([1, 2], pa.int32()), "a": pa.array(["x", "y"])}, "another order: 'a' stands before 'b'"),
+        ({"b": pa.array([1, 2], pa.int32()), "a": pa.array(["x", "y"])}, "another order: 'a' comes before 'b'"),
         ({"a": pa.array([1, 2], pa.int64()), "b": pa.array(["x", "y"])}, "'a: int32' against 'a: int64'"),
         ({"a": pa.array([1, 2], pa.int32()), "b": pa.array([b"x", b"y"])}, "'b: string' against 'b: binary'"),
     ],
@@ -163,7 +165,7 @@ def test_a_shuffle_keeps_all_that_is_compared(passes: int, tmp_path: Path) -> No
     _write_rows(tmp_path / "a", SCHEMA, 4, compression="zstd", write_page_index=True)
     shuffle(tmp_path / "a", tmp_path / "b", passes=passes)
     assert verify(tmp_path / "a", tmp_path / "b").as_text() == (
-        "the same 20 records, each as often, whatever their order"
+        "the same 20 records, each equally often, in whatever order"
     )
 
 
@@ -176,3 +178,19 @@ def test_what_belongs_to_no_record_is_compared(suffix: str, loose: bytes, tmp_pa
     verdict = verify(tmp_path / "a", tmp_path / "b")
     assert not verdict.same
     assert "belongs to none differs: 0 items in" in verdict.as_text()
+
+
+@pytest.mark.parametrize("suffix", [".tar", ".parquet"])
+def test_damage_that_a_shuffle_left_out_is_answered_with_the_proof_of_the_rest(suffix: str, tmp_path: Path) -> None:
+    write_source(tmp_path / "in", suffix, [20] * 6)
+    (tmp_path / "in" / f"data-0003{suffix}").write_bytes(b"junk" * 300)
+    shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=3, skip_bad=True)
+    with pytest.raises(Corgi2Error, match=f"left out what was damaged: corgi2 verify {tmp_path}/out proves the rest"):
+        verify(tmp_path / "in", tmp_path / "out")
+
+
+def test_options_of_a_store_that_is_not_named_are_refused(tmp_path: Path) -> None:
+    write_source(tmp_path / "in", ".tar", [20] * 2)
+    for use in (verify, lambda src, **options: shuffle(src, in_place=True, **options)):
+        with pytest.raises(ValueError, match="dst_options= is for a second store"):
+            use(tmp_path / "in", dst_options={"endpoint": "http://127.0.0.1:1"})

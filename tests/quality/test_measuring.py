@@ -117,7 +117,7 @@ def test_every_format_has_labels(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({"labels": ["class"]}, "no value of 'class'; it has: label, x, same"),
-        ({"features": ["label"]}, "'label' is no number: 'red'"),
+        ({"features": ["label"]}, "'label' is not a number: 'red'"),
         ({"labels": ["same"]}, "all sampled records have the same value"),
     ],
 )
@@ -128,7 +128,7 @@ def test_what_cannot_be_measured_is_said(options: dict[str, Any], words: str, tm
         (tmp_path / "in" / f"a-{shard}.jsonl").write_text(f"{line}\n" * 3)
     with pytest.raises(SourceError, match=words):
         measure(tmp_path / "in", **options)
-    with pytest.raises(ValueError, match="name a label"):
+    with pytest.raises(ValueError, match="give a label"):
         measure(tmp_path / "in")
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,76 @@ def test_chunked_tables_are_gathered_as_contiguous_ones(chunks: list[list[bytes]
     order = permutation(joined.num_rows, (seed,))
     gathered = pa.concat_tables(gather(Group(joined), order, slice_bytes))
     assert gathered.to_pylist() == [joined.to_pylist()[n] for n in order]
+
+
+_INNER = st.sampled_from([pa.int32(), pa.bool_(), pa.string(), pa.large_binary(), pa.null(), pa.decimal128(9, 2)])
+_TYPES = st.recursive(
+    _INNER,
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(pa.large_list),
+        inner.map(lambda kind: pa.list_(kind, 2)),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.lists(inner, min_size=1, max_size=2).map(
+            lambda kinds: pa.struct([(f"f{number}", kind) for number, kind in enumerate(kinds)])
+        ),
+    ),
+    max_leaves=4,
+)
+_BUFFER_BYTES = 16
+"""Of one buffer, beside what rows take: one more offset, and a bitmap's last byte."""
+
+
+def _values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    """Some of them long, some missing."""
+    types, length = pa.types, st.sampled_from([0, 1, 3, 3_000])
+    if types.is_null(kind):
+        return st.none()
+    if types.is_map(kind):
+        plain: Any = st.lists(st.tuples(st.text(max_size=3), _values(kind.item_type)), max_size=3)
+    elif types.is_fixed_size_list(kind):
+        plain = st.lists(_values(kind.value_type), min_size=2, max_size=2)
+    elif types.is_list(kind) or types.is_large_list(kind):
+        plain = st.lists(_values(kind.value_type), max_size=3)
+    elif types.is_struct(kind):
+        plain = st.fixed_dictionaries({field.name: _values(field.type) for field in kind})
+    elif types.is_string(kind):
+        plain = length.map(lambda size: "x" * size)
+    elif types.is_large_binary(kind):
+        plain = length.map(bytes)
+    else:
+        plain = st.booleans() if types.is_boolean(kind) else st.integers(0, 9)
+    values: st.SearchStrategy[Any] = st.none() | plain
+    return values
+
+
+def _buffers(kind: pa.DataType) -> int:
+    return 3 + sum(_buffers(kind.field(number).type) for number in range(kind.num_fields))
+
+
+@given(_TYPES, st.integers(1, 2000), st.integers(0, 50), st.data())
+def test_no_slice_of_any_table_takes_more_than_it_may_unless_one_row_does(
+    kind: pa.DataType, slice_bytes: int, seed: int, data: st.DataObject
+) -> None:
+    chunks = data.draw(st.lists(st.lists(_values(kind), min_size=1, max_size=12), min_size=1, max_size=4))
+    arrays = [pa.array([None, *chunk], kind).slice(1) for chunk in chunks]
+    table = pa.table({"n": pa.chunked_array([range(len(chunk)) for chunk in chunks]), "a": pa.chunked_array(arrays)})
+    order, most = permutation(table.num_rows, (seed,)), slice_bytes + _BUFFER_BYTES * (2 + _buffers(kind))
+    slices = list(gather(Group(table), order, slice_bytes))
+    assert pa.concat_tables(slices).equals(table.take(pa.array(order)).combine_chunks())
+    assert [piece.nbytes for piece in slices if piece.num_rows > 1 and piece.nbytes > most] == []
+
+
+def test_a_few_long_rows_among_many_short_ones_are_slices_of_their_own() -> None:
+    counts = np.ones(4_000, np.int64)
+    counts[[7, 9, 2_000]] = 50_000
+    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(counts.sum(), np.int32)), pa.array(["x" * 20])).cast(
+        pa.string()
+    )
+    lists = pa.ListArray.from_arrays(pa.array(np.cumsum([0, *counts]), pa.int32()), words)
+    slices = list(gather(Group(pa.table({"a": lists})), np.arange(4_000), 100_000))
+    assert sorted(piece.nbytes for piece in slices)[-3] > 1_000_000
+    assert all(piece.num_rows == 1 or piece.nbytes < 110_000 for piece in slices)
 
 
 def test_records_may_be_gathered_more_than_once() -> None:

@@ -159,7 +159,7 @@ def test_memory_in_a_forked_process_is_refused_in_one_line(shard: S3, tmp_path: 
     assert joined(forked(store.list)) == 1
     assert joined(forked(lambda: open_store("memory://other/train").publish("a.tar", [b"1"]))) == 0
     """
-    assert _run(tmp_path, shard, code).startswith("StoreError('memory://here: is not to be had in a forked process")
+    assert _run(tmp_path, shard, code).startswith("StoreError('memory://here: is not available in a forked process")
 
 
 def test_a_child_leaves_no_file_and_no_descriptor_behind(shard: S3, tmp_path: Path) -> None:

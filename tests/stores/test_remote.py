@@ -1,6 +1,7 @@
 """Object stores: counted requests, retries, atomic objects, one-line errors. The S3 is moto, behind a fault proxy."""
 
 import itertools
+import os
 import pickle
 import time
 import traceback
@@ -70,10 +71,14 @@ def test_a_store_sees_only_what_is_below_its_folder(s3: S3) -> None:
     assert [entry.path for entry in whole.list()] == ["c.tar", "train-old/b.tar", "train/a.tar", "train/sub/d.tar"]
 
 
+@pytest.mark.parametrize("scheme", ["memory", "file"])
 @given(pieces=st.lists(st.binary(max_size=300), max_size=8), data=st.data())
-def test_any_range_of_what_was_published_is_read_back(pieces: list[bytes], data: st.DataObject) -> None:
-    store, whole = open_store("memory://ranges/x"), b"".join(pieces)
-    entry = store.publish("a.tar", pieces)
+def test_any_range_of_what_was_published_is_read_back(
+    scheme: str, tmp_path_factory: pytest.TempPathFactory, pieces: list[bytes], data: st.DataObject
+) -> None:
+    store = open_store("memory://ranges/x" if scheme == "memory" else str(tmp_path_factory.getbasetemp() / "ranges"))
+    views, whole = [memoryview(bytearray(piece)) for piece in pieces], b"".join(pieces)
+    entry = store.publish("a/b.tar", views)
     assert entry.size == len(whole)
     start = data.draw(st.integers(0, len(whole)))
     buffer = bytearray(data.draw(st.integers(0, len(whole) - start)))
@@ -103,7 +108,7 @@ def test_a_missing_object_is_none_or_one_line(store: Store) -> None:
     assert store.head("a.tar") is None
     assert store.list() == []
     store.delete("a.tar")
-    with pytest.raises(StoreError, match=r"train/a\.tar: is gone since it was listed; restore it"):
+    with pytest.raises(StoreError, match=r"train/a\.tar: has disappeared since it was listed; restore it"):
         store.readinto(Entry("a.tar", 5, ""), 0, memoryview(bytearray(5)))
 
 
@@ -255,7 +260,7 @@ def test_an_object_that_was_replaced_or_deleted_since_it_was_listed_is_named_at_
     with pytest.raises(ChangedError, match=r"a\.tar: has changed since it was listed; .* run the command again$"):
         read_object(store, entry)
     assert s3.proxy.requests() == Requests(lists=1, reads=1)
-    with pytest.raises(ChangedError, match=r"b\.tar: is gone since it was listed; .* run the command again$"):
+    with pytest.raises(ChangedError, match=r"b\.tar: has disappeared since it was listed; .* run the command again$"):
         read_object(store, gone)
     assert s3.proxy.requests() == Requests(lists=1, reads=2)
     assert read_object(store, store.list()[0]) == b"54321"
@@ -345,6 +350,17 @@ def test_a_bucket_that_is_not_there_fails_at_once(s3: S3, operation: str) -> Non
     with pytest.raises(StoreError, match="404 Not Found NoSuchBucket: The specified bucket does not exist$"):
         OPERATIONS[operation](store)
     assert len(s3.proxy.seen) == 1
+
+
+def test_where_amazon_was_asked_the_option_for_another_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    keys = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1", "retries": 0}
+    closed = {"client_options": {"proxy_url": "http://127.0.0.1:1"}}
+    for endpoint in ({}, {"endpoint": "http://127.0.0.1:1"}):
+        with pytest.raises(StoreError, match="listing") as caught:
+            open_store("s3://bucket/x", {**keys, **closed, **endpoint}).list()
+        assert ("give endpoint=http" in str(caught.value)) == (not endpoint)
 
 
 def test_a_server_that_is_not_there_is_one_line(s3: S3) -> None:
@@ -448,9 +464,9 @@ def test_other_stores_take_an_endpoint_too(s3: S3, scheme: str) -> None:
         ("gs://b/x", {"endpont": "http://x"}, "no storage option 'endpont'; the nearest is 'endpoint'"),
         ("az://b/x", {"acount_name": "x"}, "no storage option 'acount_name'; the nearest is 'account_name'"),
         ("memory://b", {"region": "x"}, "no storage option 'region'"),
-        ("s3://b/x", {"retries": "abc"}, "retries is a whole number"),
-        ("s3://b/x", {"timeout": "soon"}, "timeout is a whole number"),
-        ("s3://b/x", {"anonymous": "perhaps"}, "anonymous is true or false"),
+        ("s3://b/x", {"retries": "abc"}, "retries must be a whole number"),
+        ("s3://b/x", {"timeout": "soon"}, "timeout must be a whole number"),
+        ("s3://b/x", {"anonymous": "perhaps"}, "anonymous must be true or false"),
         ("s3://b/x", {"virtual_hosted_style_request": "x"}, "virtual_hosted_style_request cannot be 'x'"),
         ("s3://b/x", {"client_options": {"nope": "1"}}, "client_options: Invalid key: nope"),
     ],

@@ -1,4 +1,4 @@
-"""The pages that ``inspect`` and ``plan`` write: which pictures there are, of which numbers."""
+"""The page that ``plan`` writes: its pictures, and the numbers in them."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def plan_page(advice: Advice) -> str:
     shape, means = advice.shape, advice.means
     prices = f"{means.prices.what} {means.prices.date}".strip()
     lines = [
-        f"{shape.records:,} records, {format_size(shape.bytes)} in {shape.blocks:,} blocks of "
+        f"{shape.records_text}, {format_size(shape.bytes)} in {plural(shape.blocks, 'block')} of "
         f"{format_number(shape.block_records)} records; h_D {advice.h_text}.",
         f"Offline buffer {format_size(means.buffer)}, online buffer {format_size(means.online_buffer)}, "
         f"{plural(means.nodes, 'node')}, {plural(means.epochs, 'epoch')}; {prices}.",
@@ -37,37 +37,48 @@ def plan_page(advice: Advice) -> str:
 
 
 def _quality_by_buffer(advice: Advice) -> Section:
-    sizes = [
-        max(1, int(advice.means.online_buffer * 2 ** (_OCTAVES * (2 * step / (_STEPS - 1) - 1))))
-        for step in range(_STEPS)
-    ]
-    lines: dict[str, list[tuple[float, float]]] = {}
+    """A curve for each method that corgi2 runs, and always for the recommended one, numbered as in the table."""
+    drawn = {
+        method.way: number
+        for number, method in enumerate(advice.methods)
+        if method == advice.recommended or not method.way.kind.is_reference
+    }
+    found = [(size, _at(advice, size)) for size in _sizes(advice.means.online_buffer)]
+    lines: dict[int | None, list[tuple[float, float]]] = {number: [] for number in (*drawn.values(), None)}
     rows = []
-    for size in sizes:
-        found = advise(advice.shape, replace(advice.means, online_buffer=size), advice.one, advice.two)
-        values = {method.name: method for method in found.methods if _is_drawn(method)}
-        for name, method in values.items():
-            lines.setdefault(name, []).append((size, max(_LEAST, method.H)))
-        full = next(iter(values.values()), None)
-        if full is not None:
-            lines.setdefault("full shuffle", []).append((size, max(_LEAST, full.H_full)))
-        rows.append((size, {name: format_number(method.H) for name, method in values.items()}))
-    names = [name for name in lines if name != "full shuffle"]
-    table = Table(
-        ["online buffer", *names], [[format_size(size), *(row.get(name, "") for name in names)] for size, row in rows]
+    for size, methods in found:
+        values = {drawn[method.way]: method for method in methods if method.way in drawn}
+        for number, method in values.items():
+            lines[number].append((size, max(_LEAST, method.H)))
+        lines[None] += [(size, max(_LEAST, method.H_full)) for method in [*values.values()][:1]]
+        rows.append([format_size(size), *(format_number(values[n].H) if n in values else "" for n in drawn.values())])
+    names: dict[int | None, str] = {None: "full shuffle", **{number: way.name for way, number in drawn.items()}}
+    here = advice.means.online_buffer
+    labels = Labels("online buffer of a node", "H", Text("", is_size=True), (here, f"yours: {format_size(here)}"))
+    chart = line_chart(
+        [Series(names[number], points, number) for number, points in lines.items() if points],
+        labels,
+        marked=drawn[advice.recommended.way],
+        mark="recommended",
     )
     text = (
-        "Lower is better: H is the variance of what is in the buffers at one time, in units of a random draw's. Below "
-        "about 5 networks did not suffer in experiments. The offline buffer stays as it is."
+        "Lower is better: H is the variance of what is in the buffers at one time, in units of a random draw's. In "
+        "experiments, networks did not suffer below about 5. The offline buffer stays as it is."
     )
-    chart = line_chart(
-        [Series(name, points) for name, points in lines.items()], "online buffer of a node", "H", Text("", is_size=True)
-    )
+    table = Table(["online buffer", *(names[number] for number in drawn.values())], rows)
     return Section("What a buffer buys", text, chart, table)
 
 
-def _is_drawn(method: Method) -> bool:
-    return not method.way.kind.is_reference and method.way.cut_bytes is None
+def _sizes(middle: int) -> list[int]:
+    steps = (2 ** (_OCTAVES * (2 * step / (_STEPS - 1) - 1)) for step in range(_STEPS))
+    return [max(1, int(middle * step)) for step in steps]
+
+
+def _at(advice: Advice, online_buffer: int) -> tuple[Method, ...]:
+    """The methods with another online buffer, with the block sizes of the advice."""
+    cuts = {method.way.cut_bytes for method in advice.methods} - {None}
+    means = replace(advice.means, online_buffer=online_buffer)
+    return advise(advice.shape, means, advice.one, advice.two, tuple(size for size in cuts if size)).methods
 
 
 def _cost_and_quality(advice: Advice) -> Section:

@@ -1,24 +1,25 @@
-"""``corgi2 plan``: from what a person asks to an advice, with or without a data set at hand."""
+"""``corgi2 plan``: from what the user asks to the advice, with or without a data set at hand."""
 
 import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from corgi2.advice.methods import Means, Shape
-from corgi2.advice.prices import NOTHING, Prices, load_prices
-from corgi2.advice.probe import probe
+from corgi2.advice.command import Plain, option_words
+from corgi2.advice.prices import NOTHING, Prices, load_prices, node_price, traffic_price
+from corgi2.advice.probe import Probed, probe
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.advice.shape import scout
+from corgi2.advice.situation import Means, Shape
 from corgi2.arguments import suggesting
 from corgi2.dataset import Source
 from corgi2.errors import SourceError
 from corgi2.host import usable_memory
 from corgi2.quality import By
 from corgi2.sizes import parse_size
-from corgi2.stores import Options, parse_url
+from corgi2.stores import Options, parse_url, without_secrets
 
 BANDWIDTH, LATENCY_MS = 500_000_000, 30.0
-"""Assumed of a store that is not at hand."""
+"""Assumed for a store that is not at hand."""
 _BY_SCHEME = {"s3": "aws", "gs": "gcs", "az": "azure"}
 
 
@@ -38,11 +39,13 @@ def plan(
     bytes: int | str | None = None,  # noqa: A002 - as on the command line
     shards: int | None = None,
     prices: str | None = None,
+    node_price: float | str | None = None,
+    traffic_price: float | str | None = None,
     bandwidth: int | str | None = None,
     latency: float | None = None,
     src_options: Options | None = None,
 ) -> Advice:
-    """Say what every way of shuffling a data set would cost and buy, and which one to take. Touches nothing.
+    """Say what every way of shuffling a data set would cost and buy, and which one to choose. Touches nothing.
 
     Args:
         src: The data set. Without one, ``records``, ``bytes`` and ``shards`` describe it.
@@ -58,6 +61,9 @@ def plan(
         bytes: Without ``src``: the size of all shards.
         shards: Without ``src``: how many there are.
         prices: ``aws``, ``gcs``, ``azure``, or a JSON file of your own. By default those of the data set's store.
+        node_price: The price of a machine that shuffles: dollars per hour, or its type, such as ``m7i.4xlarge``.
+        traffic_price: The price of what is read: dollars per GB, or ``other-region`` or ``internet``. By default
+            nothing, as within a region.
         bandwidth: Bytes per second, per node. By default measured on ``src``; without it 500 MB.
         latency: Milliseconds. By default measured on ``src``; without it 30.
         src_options: Options for the store (docs/stores.md).
@@ -74,6 +80,10 @@ def plan(
         prices,
         None if bandwidth is None else parse_size(bandwidth),
         latency,
+        node_price,
+        traffic_price,
+        src_options or {},
+        buffer is not None,
     )
     if src is None:
         missing = [f"{name}=" for name, value in numbers.items() if value is None]
@@ -91,7 +101,7 @@ def plan(
 
 
 class _Asked(NamedTuple):
-    """What was said of machines and of the store."""
+    """What was given about machines and about the store."""
 
     buffer: int
     online_buffer: int
@@ -100,21 +110,42 @@ class _Asked(NamedTuple):
     prices: str | None
     bandwidth: int | None
     latency: float | None
+    node_price: float | str | None
+    traffic_price: float | str | None
+    options: Options
+    knows_buffer: bool
 
 
 def _means(asked: _Asked, source: Source | None) -> Means:
-    bandwidth, latency = float(BANDWIDTH), LATENCY_MS / 1000
-    if source is not None and (asked.bandwidth is None or asked.latency is None):
-        bandwidth, latency = probe(source)
+    prices = _prices(asked.prices, source)
+    hourly, machine = (None, "") if asked.node_price is None else node_price(asked.node_price, prices)
+    probed = _probed(asked, source)
     return Means(
         buffer=asked.buffer,
         online_buffer=asked.online_buffer,
         epochs=asked.epochs,
         nodes=asked.nodes,
-        prices=_prices(asked.prices, source),
-        bandwidth=bandwidth if asked.bandwidth is None else asked.bandwidth,
-        latency=latency if asked.latency is None else asked.latency / 1000,
+        prices=prices,
+        bandwidth=probed.bandwidth,
+        latency=probed.latency,
+        how=probed.how,
+        node_price=hourly,
+        machine=machine,
+        traffic_price=traffic_price(asked.traffic_price, prices),
+        options=option_words(asked.options),
+        knows_buffer=asked.knows_buffer,
+        kept={name: value for name, value in without_secrets(asked.options).items() if isinstance(value, Plain)},
     )
+
+
+def _probed(asked: _Asked, source: Source | None) -> Probed:
+    """The values given, and otherwise what the store shows."""
+    said = asked.bandwidth, None if asked.latency is None else asked.latency / 1000
+    if None not in said:
+        return Probed(float(said[0] or 0), float(said[1] or 0), "as given")
+    found = Probed(float(BANDWIDTH), LATENCY_MS / 1000, "assumed") if source is None else probe(source)
+    bandwidth, latency = (other if own is None else float(own) for own, other in zip(said, found[:2], strict=True))
+    return Probed(bandwidth, latency, found.how if said == (None, None) else f"{found.how}, if not given")
 
 
 def _prices(name: str | None, source: Source | None) -> Prices:

@@ -1,16 +1,17 @@
-"""The library speaks of arguments (``buffer='8GB'``, ``skip_bad=True``); the command line of options."""
+"""The library's messages name arguments (``buffer='8GB'``, ``skip_bad=True``); the command line's name options."""
 
 import re
 from functools import cache
 
 import click
 
-_ARGUMENT = re.compile(r"(?<![^\s(])([a-z]\w*)=(?!\")('[^']*'|[\w.+-]*\b|)(?![\w/])")
-"""A word of its own, and no part of a path, such as that of a Hive folder; what is in double quotes is code to copy."""
+_ARGUMENT = re.compile(r"(?<![^\s(])([a-z]\w*)=(?![\"{])('[^']*'|[\w.+-]*\b|)(?![\w/])")
+"""A word of its own, and no part of a path, such as that of a Hive folder; what is in double quotes or braces is code
+to copy."""
 
 
 def in_dashes(text: str) -> str:
-    """``--buffer 8GB``, ``--skip-bad``, ``no --skip-bad``. What is no option of ours stays as it is."""
+    """``--buffer 8GB``, ``--skip-bad``, ``no --skip-bad``. Anything that is not an option of corgi2 stays as it is."""
     return _ARGUMENT.sub(_option, text)
 
 

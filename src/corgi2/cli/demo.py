@@ -8,7 +8,7 @@ from corgi2.cli.root import cli
 @cli.command()
 @click.argument("folder", default=".demo")
 def demo(folder: str) -> None:
-    """See it work, in less than a minute, on handwritten digits that lie class by class in small shards.
+    """See it work, in less than a minute, on handwritten digits that are sorted by class in small shards.
 
     Measures how badly they are mixed, plans, shuffles offline, verifies, and trains the same network from the shards as
     they are, a sliding window, CorgiPile, Corgi² and a full shuffle. FOLDER gets the shards and a report.

@@ -17,7 +17,7 @@ from corgi2.cli.root import cli
     show_default=True,
     help="Cut shards into blocks of about this size, at record boundaries. Parquet: a row group is a block.",
 )
-@click.option("--cache", is_flag=True, help="Keep the index in your cache folder, for data that you may not write to.")
+@click.option("--cache", is_flag=True, help="Keep the index in your cache folder, for data that is read-only.")
 @buffer_option
 @src_option
 @json_option
@@ -29,7 +29,7 @@ def index(
     src_options: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
-    """Scan SRC once and keep where its blocks lie, in .corgi2/ beside the data.
+    """Scan SRC once and record where its blocks lie, in .corgi2/ next to the data.
 
     Other commands and the loader then start at once. Run it again after adding shards: only new and changed ones are
     read.

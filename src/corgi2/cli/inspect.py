@@ -29,7 +29,7 @@ from corgi2.errors import DamageError
 @feature_option
 @sample_option
 @click.option("--online-buffer", type=size, help="Say how even the classes of a loader's buffer of this size would be.")
-@click.option("--after", help="Measure this data set, too: SRC after a shuffle, say.")
+@click.option("--after", help="Measure this data set as well, such as SRC after a shuffle.")
 @buffer_option
 @html_option
 @src_option
@@ -51,9 +51,13 @@ def inspect(
     Reads all shards once, unless an index is up to date (Parquet: footers only). Writes nothing. The exit code is 1
     if a shard is damaged.
 
+    It also looks at some records of up to 64 blocks, and says whether blocks differ in what these look like, but not
+    with --buffer, which limits the memory.
+
     With --label or --feature it also measures how badly the blocks are mixed: h_D is the number of examples in a block
-    where each holds one kind, and about 1 where they are shuffled. Of data that corgi2 has shuffled, it measures what
-    that was made from, too, and shows what the theory predicts.
+    if each holds one kind, and about 1 if they are shuffled. If a label would look the same in any order, it says so.
+    For data that corgi2 has shuffled, it also measures the original data, and reports whether the outcome is as
+    predicted, and H of a loader's windows.
     """
     from corgi2.quality import inspect
 
@@ -72,7 +76,7 @@ def inspect(
         buffer=buffer,
         src_options=dict(src_options),
     )
-    page = found.as_page() if html and found.mixing is not None else ""
+    page = found.as_page(in_dashes) if html and found.mixing is not None else ""
     if (label or feature) and found.damage and not as_json:
         say("not measured, because shards are damaged")
     click.echo(json.dumps(found.as_json(), indent=2) if as_json else in_dashes(found.as_text()))

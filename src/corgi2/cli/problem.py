@@ -19,7 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``kind`` is a word that stays; ``shards`` are all, where several are damaged."""
+    """``kind`` is a stable word; ``shards`` are all damaged ones, if there are several."""
 
     error: str
     kind: str
@@ -27,14 +27,14 @@ class Problem:
     hint: str | None = None
     shards: tuple[str, ...] = ()
     text: str = ""
-    """For people, where it is not just the error and the hint."""
+    """The text for people, if it is not just the error and the hint."""
 
     @property
     def exit_code(self) -> int:
         return USAGE if self.kind == "usage" else FAILED
 
     def lines(self, as_json: bool) -> Iterator[str]:
-        """What to print."""
+        """The lines to print."""
         if as_json:
             yield json.dumps(self.as_json())
             return
@@ -49,7 +49,7 @@ class Problem:
 
 
 def problem_of(error: BaseException) -> Problem:
-    """Bad arguments are `ValueError`; what nobody foresaw is named with its place, so that it can be reported."""
+    """Bad arguments are `ValueError`; unexpected errors are named with their place, so that they can be reported."""
     if isinstance(error, Corgi2Error):
         return _of_ours(error)
     if isinstance(error, click.ClickException):
@@ -77,7 +77,7 @@ def _of_ours(error: Corgi2Error) -> Problem:
 
 
 def _place(error: BaseException) -> str:
-    """Where it was raised."""
+    """Where an error was raised."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

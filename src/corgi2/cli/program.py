@@ -8,16 +8,16 @@ from contextlib import suppress
 
 import click
 
-from corgi2.cli import demo, index, inspect, plan, shuffle, verify  # noqa: F401 - each adds its command
+from corgi2.cli import cache, demo, index, inspect, plan, shuffle, verify  # noqa: F401 - each adds its command
 from corgi2.cli.dashes import in_dashes
 from corgi2.cli.problem import FAILED, problem_of
 from corgi2.cli.root import cli
 from corgi2.cli.signals import end_at_once, on_signals
-from corgi2.cli.words import complain
+from corgi2.cli.words import complain, with_example
 
 
 def main() -> None:
-    """Run the command line; errors and notices become a line each."""
+    """Run the command line; each error and notice becomes one line."""
     _prepare_streams()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Notices("corgi2: %(message)s"))
@@ -28,14 +28,14 @@ def main() -> None:
 
 
 class _Notices(logging.Formatter):
-    """What the library logs, in the words of the command line."""
+    """Formats what the library logs, with options instead of arguments."""
 
     def format(self, record: logging.LogRecord) -> str:
         return in_dashes(super().format(record))
 
 
 def _prepare_streams() -> None:
-    """Names may hold anything; and where a stream was closed, no shard shall be opened in its place."""
+    """Names may hold anything; and if a stream was closed, no shard must be opened in its place."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
@@ -49,11 +49,11 @@ def _run() -> int:
         code = cli(prog_name="corgi2", standalone_mode=False) or 0
         sys.stdout.flush()
     except click.ClickException as error:
-        if "\n" in error.format_message():  # all of the help, where no command was given
+        if "\n" in error.format_message():  # the whole help, if no command was given
             error.show()
             return error.exit_code
         return _failed(error)
-    except SystemExit:  # by click, where nobody reads the output any more
+    except SystemExit:  # from click, if nobody reads the output any more
         return FAILED
     except Exception as error:
         return _failed(error)
@@ -61,13 +61,13 @@ def _run() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Whatever can be said of it, the exit code tells."""
-    problem = problem_of(error)
+    """Report an error; even if it cannot be printed, the exit code tells."""
+    problem = with_example(problem_of(error), error)
     with suppress(OSError):
         complain(problem)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError:  # and nobody shall try again
+        except OSError:  # do not try again
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return problem.exit_code

@@ -13,7 +13,7 @@ from corgi2.cli.words import complain
 
 
 class StopError(BaseException):
-    """A signal has asked to end what is under way, in good order."""
+    """A signal has asked to end the command in good order."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,7 +25,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 @contextmanager
 def on_signals(handler: Handler) -> Iterator[None]:
-    """For Ctrl-C and SIGTERM; those that whoever started this wants to be ignored are."""
+    """Handle Ctrl-C and SIGTERM; a signal that the parent process has set to be ignored stays ignored."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     heeded = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
     for number in heeded:
@@ -38,19 +38,19 @@ def on_signals(handler: Handler) -> Iterator[None]:
 
 
 def end_in_order(number: int, _: FrameType | None) -> None:
-    """The next signal does not wait for good order."""
+    """End in good order; the next signal ends at once."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, end_at_once)
     raise StopError(number)
 
 
 def end_at_once(number: int, _: FrameType | None = None) -> None:
-    """At once: what only reads leaves nothing behind, and a thread that waits for a store could take minutes."""
+    """End at once: a command that only reads leaves nothing behind, and waiting for a store could take minutes."""
     leave(number, Problem("interrupted; nothing was damaged", "interrupted", hint="run the same command again"))
 
 
 def leave(number: int, problem: Problem) -> NoReturn:
-    with suppress(OSError, RuntimeError):  # closed, or just at work
+    with suppress(OSError, RuntimeError):  # closed, or in use
         sys.stdout.flush()
     with suppress(OSError, RuntimeError):
         complain(problem)

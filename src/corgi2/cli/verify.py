@@ -13,6 +13,7 @@ from corgi2.cli.root import cli
 @cli.command(epilog=SRC_HELP)
 @click.argument("src")
 @click.argument("dst", required=False)
+@click.argument("val", required=False)
 @click.option("--quick", is_flag=True, help="Without DST: compare sizes, times and sums, and read no shard.")
 @buffer_option
 @src_option
@@ -21,6 +22,7 @@ from corgi2.cli.root import cli
 def verify(
     src: str,
     dst: str | None,
+    val: str | None,
     quick: bool,
     buffer: int | None,
     src_options: tuple[tuple[str, str], ...],
@@ -32,12 +34,15 @@ def verify(
     Reads both once, in constant memory. If they differ, it says how many records are missing or extra and where
     examples lie, and the exit code is 1.
 
+    With VAL, which was held out of SRC: prove that DST and VAL together hold exactly the records of SRC.
+
     With one folder, which corgi2 has shuffled: prove that every byte of it is what the shuffle wrote, and that the
     shuffle wrote every record that it read exactly once. After --in-place that is the way.
     """
     from corgi2.proof import verify as compare
 
     options = dict(src_options), dict(dst_options)
-    verdict: Any = compare(src, dst, quick=quick, buffer=buffer, src_options=options[0], dst_options=options[1])
+    places: Any = {"src": src, "dst": dst, "holdout": val}
+    verdict: Any = compare(**places, quick=quick, buffer=buffer, src_options=options[0], dst_options=options[1])
     click.echo(json.dumps(verdict.as_json(), indent=2) if as_json else verdict.as_text())
     return 0 if verdict.same else NO

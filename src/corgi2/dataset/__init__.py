@@ -1,17 +1,19 @@
 """A data set: from an address to its shards, from shards to blocks, and the index that keeps them.
 
-`source` finds shards (`patterns` are globs and braces, `splits` keep train and validation apart), `scan` finds
+`source` finds shards (`patterns` has globs and braces, `splits` keeps train and validation apart), `scan` finds
 blocks (`schemas` must agree), `estimate` what they take, `indexing` is ``corgi2 index``, `index_tables` and
-`index_file` keep it. `blocks` gives others the blocks: from the index, or else by a scan. `folder` knows how
-``.corgi2/`` is laid out, and `sealing` the version and checksum of every file in it.
+`index_file` store the index. `blocks` gives others the blocks: from the index, or else by a scan. `folder` knows the
+layout of ``.corgi2/``, and `sealing` the version and checksum of every file in it.
 """
 
-from corgi2.dataset.blocks import Catalog, index_of, lineage_of, open_catalog, survey_of
-from corgi2.dataset.estimate import SAMPLE_BLOCKS, forecast, spread
-from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, INDEX_PATH, PLAN_NAME, run_folder, runs
+from corgi2.dataset.blocks import Catalog, catalog_of, index_of, lineage_of, open_catalog, survey_of
+from corgi2.dataset.estimate import SAMPLE_BLOCKS, forecast, slack_of, spread
+from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, INDEX_PATH, PLAN_NAME, run_folder, runs, unnumbered
 from corgi2.dataset.index_file import cache_store, decode_index, encode_index, load_index, open_index, save_index
 from corgi2.dataset.index_tables import (
+    NO_ROUND,
     Index,
+    joined,
     make_index,
     merge,
     of_index,
@@ -21,6 +23,7 @@ from corgi2.dataset.index_tables import (
     without,
 )
 from corgi2.dataset.indexing import Indexed, index
+from corgi2.dataset.patterns import pattern_of
 from corgi2.dataset.scan import Survey, index_source, sketch_source, survey_source
 from corgi2.dataset.schemas import schema_difference
 from corgi2.dataset.sealing import seal, unseal
@@ -30,6 +33,7 @@ __all__ = [
     "CORGI_FOLDER",
     "DONE_NAME",
     "INDEX_PATH",
+    "NO_ROUND",
     "PLAN_NAME",
     "SAMPLE_BLOCKS",
     "Catalog",
@@ -38,6 +42,7 @@ __all__ = [
     "Source",
     "Survey",
     "cache_store",
+    "catalog_of",
     "decode_index",
     "encode_index",
     "find_source",
@@ -47,6 +52,7 @@ __all__ = [
     "index_of",
     "index_source",
     "is_matched",
+    "joined",
     "left_alone",
     "lineage_of",
     "load_index",
@@ -56,6 +62,7 @@ __all__ = [
     "of_index",
     "open_catalog",
     "open_index",
+    "pattern_of",
     "run_folder",
     "runs",
     "same_files",
@@ -63,9 +70,11 @@ __all__ = [
     "schema_difference",
     "seal",
     "sketch_source",
+    "slack_of",
     "spread",
     "survey_of",
     "survey_source",
+    "unnumbered",
     "unseal",
     "whole_shards",
     "with_entries",

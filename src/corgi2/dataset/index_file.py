@@ -1,17 +1,18 @@
-"""The index as a file: beside the data in ``.corgi2/``, or in the user's cache."""
+"""The index as a file: next to the data in ``.corgi2/``, or in the user's cache."""
 
 import hashlib
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pyarrow as pa
 
-from corgi2.dataset.folder import CORGI_FOLDER, INDEX_PATH
+from corgi2.dataset.folder import CORGI_FOLDER, INDEX_PATH, runs
 from corgi2.dataset.index_tables import BLOCK_FIELDS, SHARD_FIELDS, Index, select
 from corgi2.dataset.sealing import seal, unseal
 from corgi2.dataset.source import Source
-from corgi2.errors import SourceError
+from corgi2.errors import MissingShardError, SourceError
 from corgi2.stores import Store, open_store, read_path
 
 
@@ -27,16 +28,45 @@ def load_index(store: Store) -> Index | None:
 
 
 def cache_store(source: Source) -> Store:
-    """Where the index of a source lies if not beside the data: the user's cache, by the source's address."""
+    """Where the index of a source lies if not next to the data: the user's cache, by the source's address."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     key = hashlib.sha256(source.url.encode()).hexdigest()[:32]
     return open_store(str(Path(home, "corgi2", key)))
 
 
 def open_index(source: Source) -> Index | None:
-    """The index of exactly this source: beside the data, or in the cache; None where there is none, or it is stale."""
+    """The index of exactly this source: beside the data, or in the cache; None where there is none, or it is stale. A
+    shuffled folder that has lost a shard is refused: the rest is not the data set that was shuffled."""
     index = load_index(source.store)
-    found = None if index is None else select(index, source)
+    missing = missing_shards(source, index)
+    if missing:
+        raise missing[0]
+    return current_index(source, index)
+
+
+def missing_shards(source: Source, index: Index | None) -> tuple[MissingShardError, ...]:
+    """Shards of a finished shuffle that the index beside them names, and that are gone."""
+    gone = [] if index is None else gone_from(source, index)
+    if not gone or not any(runs(entry.path for entry in source.store.list(CORGI_FOLDER, levels=2)).values()):
+        return ()
+    others = f" ({len(gone)} of {index.shards.num_rows} shards are)" if index is not None and len(gone) > 1 else ""
+    problem = f"is gone{others}, and the index of the shuffle there names it"
+    errors = tuple(MissingShardError(f"{source.url}/{path}", 0, problem) for path in gone)
+    for error in errors:
+        error.hint = f"restore it, or run corgi2 index {shlex.quote(source.url)} to accept what is there"
+    return errors
+
+
+def gone_from(source: Source, index: Index) -> list[str]:
+    """Shards that an index names and the folder no longer has; none where only some of them were asked for."""
+    there = {entry.path for entry in source.entries}
+    paths: list[str] = index.shards.column("path").to_pylist() if source.patterns is None else []
+    return [path for path in paths if path not in there]
+
+
+def current_index(source: Source, beside: Index | None) -> Index | None:
+    """What the index beside the data says of exactly these shards, or else the one in the cache."""
+    found = None if beside is None else select(beside, source)
     if found is not None:
         return found
     cached = _cached(source)
@@ -44,18 +74,18 @@ def open_index(source: Source) -> Index | None:
 
 
 def _cached(source: Source) -> Index | None:
-    """From the user's cache. One that cannot be read, or is of another version, is made anew: it is nobody else's."""
+    """The index in the user's cache; None if it cannot be read or has another version: only this user needs it."""
     try:
         return load_index(cache_store(source))
     except SourceError:
         return None
 
 
-_WAY_OUT = "delete it, and run corgi2 index to make it anew"
+_WAY_OUT = "delete it, and run corgi2 index to make a new one"
 
 
 def encode_index(index: Index) -> bytes:
-    """Two Arrow streams, one behind the other, the first with a header in its metadata."""
+    """Two Arrow streams, one after the other, the first with a header in its metadata."""
     header = {"suffix": index.suffix, "block_bytes": index.block_bytes}
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")

@@ -6,13 +6,14 @@ beside the data, or in the user's cache. A shard whose size or etag has changed 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from corgi2.dataset.source import Source
-from corgi2.records import Block, Piece, Scan, number_array, numpy_of, value_table
+from corgi2.records import Block, Checksum, Piece, Scan, number_array, numpy_of, value_table
 from corgi2.stores import Entry
 
 SHARD_FIELDS = pa.schema(
@@ -35,8 +36,12 @@ BLOCK_FIELDS = pa.schema(
         ("exact", pa.bool_()),
         ("checksum", pa.binary()),
         ("lineage", pa.list_(pa.int32())),
+        ("round", pa.int32()),
     ]
 )
+BLOCK_VALUES = BLOCK_FIELDS.names[1:-2]
+"""Those that a scan finds in a shard."""
+NO_ROUND = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ class Index:
 
     ``lineage`` holds, for blocks that corgi2 wrote, a number for every pass: in the last one the block's group, in an
     earlier one the set of groups that its records come from (blocks with equal numbers come from the same set).
+    ``round`` is the round of ranges that a block was made in, or `NO_ROUND`.
     """
 
     suffix: str
@@ -77,14 +83,15 @@ class Index:
     def bytes(self) -> int:
         return int(numpy_of(self.shards.column("size")).sum())
 
-    def pieces(self, source: Source, numbers: Iterable[int]) -> list[Piece]:
-        """Blocks by number, ready to be read. The source must be the one that was indexed."""
+    def pieces(self, source: Source, numbers: Iterable[int], at_once: int | None = None) -> list[Piece]:
+        """Blocks by number, ready to be read, so many of them at the same time. The source must be the one that was
+        indexed."""
         names = ("shard", "start", "length", "records", "footprint")
         shard, start, length, records, footprint = (self.column(name) for name in names)
         checksum = self.blocks.column("checksum")
         return [
             Piece(
-                source.shard(int(shard[n])),
+                source.shard(int(shard[n]), at_once),
                 int(start[n]),
                 int(length[n]),
                 checksum[int(n)].as_py(),
@@ -117,15 +124,21 @@ def make_index(suffix: str, block_bytes: int, scans: Sequence[tuple[Entry, Scan]
     )
     blocks = [(place, block) for place, (_, scan) in enumerate(scans) for block in scan.blocks]
     lineage = [numbers for _, scan in scans for numbers in scan.lineage or ((),) * len(scan.blocks)]
-    return Index(suffix, block_bytes, shards, blocks_table(blocks, lineage))
+    rounds = [scan.round for _, scan in scans for _ in scan.blocks]
+    return Index(suffix, block_bytes, shards, blocks_table(blocks, lineage, rounds))
 
 
-def blocks_table(blocks: Sequence[tuple[int, Block]], lineage: Sequence[Sequence[int]] | None = None) -> pa.Table:
+def blocks_table(
+    blocks: Sequence[tuple[int, Block]],
+    lineage: Sequence[Sequence[int]] | None = None,
+    rounds: Sequence[int] | None = None,
+) -> pa.Table:
     """Blocks, each with the number of its shard."""
     columns = [
         [shard for shard, _ in blocks],
-        *([getattr(block, name) for _, block in blocks] for name in BLOCK_FIELDS.names[1:-1]),
+        *([getattr(block, name) for _, block in blocks] for name in BLOCK_VALUES),
         lineage if lineage is not None else [[]] * len(blocks),
+        rounds if rounds is not None else [NO_ROUND] * len(blocks),
     ]
     return value_table(columns, BLOCK_FIELDS)
 
@@ -147,6 +160,22 @@ def whole_shards(index: Index) -> Index:
         )
     ]
     return make_index(index.suffix, index.block_bytes, scans)
+
+
+def joined(index: Index, order: npt.NDArray[np.int64], first: npt.NDArray[np.int64]) -> Index:
+    """Blocks in this order, of which runs that follow each other in a shard, and begin here, become one block each."""
+    blocks = index.blocks.take(number_array(order[first]))
+    if len(first) == len(order):
+        return replace(index, blocks=blocks)
+    for name in ("length", "records", "footprint"):
+        blocks = with_column(blocks, name, number_array(np.add.reduceat(index.column(name)[order], first)))
+    checksums = index.blocks.column("checksum").take(number_array(order)).to_pylist()
+    lengths, bounds = index.column("length")[order].tolist(), [*first.tolist(), len(order)]
+    parts = [Checksum.join(lengths[slice(*bound)], checksums[slice(*bound)]) for bound in pairwise(bounds)]
+    exact = np.logical_and.reduceat(index.column("exact")[order], first).tolist()
+    made = value_table([exact, parts], pa.schema([BLOCK_FIELDS.field("exact"), BLOCK_FIELDS.field("checksum")]))
+    blocks = with_column(blocks, "exact", made.column("exact"))
+    return replace(index, blocks=with_column(blocks, "checksum", made.column("checksum")))
 
 
 def matches(index: Index, source: Source) -> bool:

@@ -6,13 +6,13 @@ from typing import Any
 
 from corgi2.arguments import suggesting
 from corgi2.dataset.folder import INDEX_PATH
-from corgi2.dataset.index_file import cache_store, load_index, save_index
-from corgi2.dataset.index_tables import merge
+from corgi2.dataset.index_file import cache_store, gone_from, load_index, save_index
+from corgi2.dataset.index_tables import merge, without
 from corgi2.dataset.scan import survey_source
 from corgi2.dataset.source import find_source, left_alone
 from corgi2.errors import DamageError, SourceError, StoreError
 from corgi2.records import BLOCK_BYTES
-from corgi2.sizes import format_size, parse_size
+from corgi2.sizes import format_size, parse_size, plural
 from corgi2.stores import Options
 
 
@@ -27,7 +27,7 @@ class Indexed:
     records: int
     bytes: int
     others: tuple[str, ...]
-    """Files that are no shards."""
+    """Files that are not shards."""
 
     def __str__(self) -> str:
         return self.as_text()
@@ -40,7 +40,8 @@ class Indexed:
 
     def as_text(self) -> str:
         text = (
-            f"{self.records:,} records in {self.blocks:,} blocks of {self.shards:,} {self.format} shards, "
+            f"{plural(self.records, 'record')} in {plural(self.blocks, 'block')} of "
+            f"{plural(self.shards, f'{self.format} shard')}, "
             f"{format_size(self.bytes)}; the index is {self.index}"
         )
         return f"{text}\n{left_alone(self.others)}" if self.others else text
@@ -57,16 +58,16 @@ def index(
 ) -> Indexed:
     """Scan a data set once and keep where its blocks lie, so that everything else starts at once.
 
-    Run it again after adding shards: only new and changed ones are read. If shards are damaged, the others are indexed
-    all the same, and a `corgi2.DamageError` names those that are.
+    Run it again after adding shards: only new and changed ones are read. If some shards are damaged, the others are
+    still indexed, and a `corgi2.DamageError` names the damaged ones.
 
     Args:
         src: A folder, one shard, a glob (``train-*.tar``) or a brace range (``train-{000000..000146}.tar``), on this
             machine or in ``s3://``, ``gs://``, ``az://``.
         block_size: Shards are cut into blocks of about this size, at record boundaries. A row group of Parquet is a
             block, whatever its size.
-        cache: Keep the index in the user's cache folder, for data that may not be written to, instead of in
-            ``.corgi2/`` beside the data.
+        cache: Keep the index in the user's cache folder, for data that is read-only, instead of in ``.corgi2/`` next
+            to the data.
         buffer: Memory to read with, 1 GB by default; the largest record must fit.
         src_options: Options for the store, such as ``{"endpoint": "http://127.0.0.1:9000"}`` (docs/stores.md).
     """
@@ -79,6 +80,8 @@ def index(
         known = load_index(store)
     except SourceError:
         known = None  # damaged, or of another version: it is made anew
+    if known is not None:
+        known = without(known, {*gone_from(source, known)})
     survey = survey_source(source, block_bytes, known, None if buffer is None else parse_size(buffer))
     made = survey.index
     if made.shards.num_rows:
@@ -89,6 +92,6 @@ def index(
                 error.hint = "cache=True keeps the index in your cache folder"
             raise
     if survey.damage:
-        raise DamageError(survey.damage, hint="restore what is damaged, and index again: nothing else is read then")
+        raise DamageError(survey.damage, hint="restore the damaged shards, and index again: only these are read then")
     counts = made.shards.num_rows, made.blocks.num_rows, made.records, made.bytes
     return Indexed(f"{store.url}/{INDEX_PATH}", source.format.name, *counts, source.others)

@@ -1,8 +1,10 @@
 """Globs and brace ranges as shells and WebDataset read them. Pure."""
 
 import fnmatch
+import glob
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from posixpath import commonprefix
 
 SPECIAL = re.compile(r"[*?\[{]")
 
@@ -41,14 +43,27 @@ def _choices(text: str) -> Iterable[str]:
     return (f"{number:0{width}d}" for number in range(first, last + 1))
 
 
+def pattern_of(words: Sequence[str]) -> str:
+    """What a shell may have expanded to these words: a brace range if they form one, otherwise a glob."""
+    start = commonprefix(words).rstrip("0123456789")
+    rests = [word[len(start) :] for word in words]
+    end = commonprefix([rest[::-1] for rest in rests])[::-1].lstrip("0123456789")
+    middles = [rest.removesuffix(end) for rest in rests]
+    if all(re.fullmatch(r"[0-9]+", middle) for middle in middles):
+        pattern = f"{start}{{{middles[0]}..{middles[-1]}}}{end}"
+        if not SPECIAL.search(start + end) and int(middles[0]) <= int(middles[-1]) and [*expand(pattern)] == [*words]:
+            return pattern
+    return f"{glob.escape(start)}*{glob.escape(end)}"
+
+
 def levels_of(patterns: Sequence[str]) -> int | None:
-    """How deep what these match may lie."""
+    """How deep the paths that these match may lie."""
     is_deep = any("**" in pattern for pattern in patterns)
     return None if is_deep else 1 + max(pattern.count("/") for pattern in patterns)
 
 
 def glob_pattern(pattern: str) -> str:
-    """A glob as a regular expression, as shells read it: ``*`` stays within a folder, hidden names want a dot."""
+    """A glob as a regular expression, as shells read it: ``*`` stays within a folder, hidden names need a dot."""
     parts = pattern.split("/")
     folders = [r"(?:(?!\.)[^/]+/)*" if part == "**" else _glob_part(part) + "/" for part in parts[:-1]]
     return "".join(folders) + (r"(?:(?!\.)[^/]+/)*(?!\.)[^/]+" if parts[-1] == "**" else _glob_part(parts[-1]))

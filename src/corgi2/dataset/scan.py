@@ -1,22 +1,22 @@
-"""Finding the blocks of a data set by reading it, several shards at a time. What an earlier index knows is not read
-again."""
+"""Finding the blocks of a data set by reading it, several shards at a time. Shards that an earlier index knows are not
+read again."""
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
 from corgi2.budget import readers_of, reading_bytes
-from corgi2.dataset.index_tables import BLOCK_FIELDS, Index, make_index, matches
+from corgi2.dataset.index_tables import BLOCK_VALUES, NO_ROUND, Index, make_index, matches
 from corgi2.dataset.schemas import Scanned, refuse_other_schemas
 from corgi2.dataset.source import Source
 from corgi2.errors import DamageError, ShardError, TooLargeError
 from corgi2.formats import Format
 from corgi2.progress import progress
-from corgi2.records import BLOCK_BYTES, Block, Scan, ShardFile, WatchedShard, checksum_of
+from corgi2.records import BLOCK_BYTES, Block, Scan, ShardFile, WatchedShard, checksum_of, runs
 from corgi2.stores import Entry
 
 SCAN_THREADS = 4
@@ -44,8 +44,8 @@ def index_source(
 def survey_source(
     source: Source, block_bytes: int = BLOCK_BYTES, known: Index | None = None, buffer_bytes: int | None = None
 ) -> Survey:
-    """Scan all shards in parallel, with progress, and go on behind damaged ones. What takes more memory than a thread's
-    share is scanned again, alone."""
+    """Scan all shards in parallel, with progress, and continue after damaged ones. A shard that takes more memory than
+    a thread's share is scanned again, alone."""
     if known is not None and known.block_bytes == block_bytes and matches(known, source):
         return Survey(known, ())
     held = _held(source, block_bytes, known)
@@ -66,8 +66,21 @@ def survey_source(
             finally:
                 bar.advance(shard.size - shard.read)
 
+        def scan_run(numbers: list[int]) -> list[Scan | ShardError]:
+            """Small shards at once, unless a copy is expected, or one of them is damaged."""
+            entries = [source.entries[number] for number in numbers]
+            if before.keys().isdisjoint((entry.path, entry.size) for entry in entries):
+                shards = [WatchedShard(source.shard(number), _ignore, stop) for number in numbers]
+                found = source.format.scan_together(shards, block_bytes, memory // threads)
+                if found is not None:
+                    bar.advance(sum(entry.size for entry in entries))
+                    return [*found]
+            return [scan_one(number) for number in numbers]
+
+        parts = [todo[part] for part in runs([source.entries[number].size for number in todo])]
         try:
-            for number, result in zip(todo, pool.map(scan_one, todo), strict=True):
+            results = chain.from_iterable(pool.map(scan_run, parts))
+            for number, result in zip(todo, results, strict=True):
                 scans[number] = result
             for number in [number for number in todo if isinstance(scans[number], TooLargeError)]:
                 scans[number] = scan_one(number, memory)
@@ -75,6 +88,10 @@ def survey_source(
             stop.set()
             raise
     return _survey(source, block_bytes, refuse_other_schemas(source, scans))
+
+
+def _ignore(_: int) -> None:
+    """Shards that are scanned together are counted together."""
 
 
 def _survey(source: Source, block_bytes: int, scans: Sequence[Scanned]) -> Survey:
@@ -92,7 +109,7 @@ def sketch_source(source: Source) -> Index:
 
 
 def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, Scan]:
-    """What an earlier index says of these shards, as they were then."""
+    """What an earlier index says about these shards, if they are unchanged."""
     if known is None or known.suffix != source.format.suffix or known.block_bytes != block_bytes:
         return {}
     wanted = {entry.path for entry in source.entries}
@@ -102,15 +119,15 @@ def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, 
     for entry, (start, stop), (schema, checksum) in zip(known.entries, pairwise(first), whole, strict=True):
         if entry.path in wanted:
             rows = known.blocks.slice(start, stop - start).to_pylist()
-            blocks = tuple(Block(*(row[name] for name in BLOCK_FIELDS.names[1:-1])) for row in rows)
+            blocks = tuple(Block(*(row[name] for name in BLOCK_VALUES)) for row in rows)
             lineage = tuple(tuple(row["lineage"]) for row in rows)
-            held[entry] = Scan(blocks, schema, checksum, lineage)
+            held[entry] = Scan(blocks, schema, checksum, lineage, rows[0]["round"] if rows else NO_ROUND)
     return held
 
 
 def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | None, memory: int) -> Scan:
-    """A copy of a shard has another time, or etag, than the index says. If it has the same bytes, or the same blocks
-    where a scan reads no more than the end of a shard, then these have the lineage that they had."""
+    """A copy of a shard has another time, or etag, than the index says. If it has the same bytes, or the same blocks if
+    a scan reads only the end of a shard, then these keep their lineage."""
     if (
         before is not None
         and before.checksum
@@ -120,7 +137,7 @@ def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | Non
         return before
     scan = format.scan(shard, block_bytes, memory)
     if before is not None and format.traits.has_cheap_scan and _cuts(before) == _cuts(scan):
-        return replace(scan, lineage=before.lineage)
+        return replace(scan, lineage=before.lineage, round=before.round)
     return scan
 
 

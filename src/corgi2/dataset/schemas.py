@@ -1,4 +1,4 @@
-"""All shards of a data set have one schema; where they have not, how they differ."""
+"""All shards of a data set must have one schema; if they do not, how they differ."""
 
 import re
 import statistics
@@ -33,7 +33,7 @@ def refuse_other_schemas(source: Source, scans: Sequence[Scanned]) -> list[Scann
 
 
 def schema_difference(schema: str, common: str) -> str:
-    """What one schema lacks, what it has beyond another, what is of another type in it, and what stands elsewhere; the
+    """What one schema lacks, what it has in addition, which types differ, and which columns are in another order; the
     first few of these."""
     ours, theirs = _columns(schema), _columns(common)
     shared = [place for place in ours if place in theirs]
@@ -50,14 +50,14 @@ def schema_difference(schema: str, common: str) -> str:
 def _other_order(ours: list[tuple[str, int]], theirs: list[tuple[str, int]]) -> Iterator[str]:
     moved = next(((a[0], b[0]) for a, b in zip(ours, theirs, strict=True) if a != b), None)
     if moved:
-        yield f"columns in another order: '{moved[0]}' stands before '{moved[1]}'"
+        yield f"columns in another order: '{moved[0]}' comes before '{moved[1]}'"
 
 
 _SHOWN = 4
-"""Differences between two schemas."""
+"""The most differences between two schemas that are shown."""
 
 _LINE = re.compile(r'((?:"(?:[^"\\]|\\.)*"|[^":])*): (.*)')
-"""A name, in which a colon stands in quotes only, and a type."""
+"""A name, in which a colon may only stand in quotes, and a type."""
 
 
 def _columns(schema: str) -> dict[tuple[str, int], str]:

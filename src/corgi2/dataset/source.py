@@ -1,23 +1,37 @@
-"""From what a person types to the shards of one data set.
+"""From what the user types to the shards of one data set.
 
 A source is a folder, one file, a glob (``train-*.tar``) or a brace range (``train-{000000..000146}.tar``), in any
-store. What would silently give a wrong data set is refused: several splits together, Hive folders, several formats,
-a range with a missing shard. Files that are no shards are listed in ``others``, never dropped without a word.
+store. Anything that would silently give a wrong data set is refused: several splits together, Hive folders, several
+formats, a range with a missing shard. Files that are not shards are listed in ``others``, never dropped silently.
 """
 
+import contextlib
 import os
 import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, run_folder, runs
 from corgi2.dataset.patterns import SPECIAL, expand, glob_pattern, levels_of
 from corgi2.dataset.splits import check_splits, example_of
 from corgi2.errors import SourceError
-from corgi2.formats import Format, format_of, suffix_of, suffixes
-from corgi2.stores import Entry, File, Options, Store, StoredShard, Url, open_store, parse_url
+from corgi2.formats import Format, foreign_of, format_of, suffix_of, suffixes
+from corgi2.sizes import are, plural
+from corgi2.stores import (
+    Entry,
+    File,
+    Options,
+    Store,
+    StoredShard,
+    Url,
+    open_store,
+    parse_url,
+    ranges_for,
+    without_secrets,
+)
 
 _OF_A_RUN = re.compile(rf"{re.escape(CORGI_FOLDER)}/c(\d+)/")
 
@@ -33,7 +47,11 @@ class Source:
     format: Format
     others: tuple[str, ...] = ()
     patterns: tuple[str, ...] | None = None
-    """What the shards' paths match; None where a folder was named, and everything in it belongs."""
+    """The patterns of the shards' paths; None if a folder was named, and everything in it belongs."""
+    named: str = ""
+    """The address as typed, from a folder to a brace range, in a form that works from any working directory."""
+    options: Options = field(default_factory=dict)
+    """The options of its store, without secrets."""
 
     @property
     def url(self) -> str:
@@ -41,25 +59,28 @@ class Source:
 
     @property
     def levels(self) -> int | None:
-        """How deep the shards may lie; None where there is no end of it."""
+        """How deep the shards may lie; None if there is no limit."""
         return None if self.patterns is None else levels_of(self.patterns)
 
-    def shard(self, number: int) -> StoredShard:
-        return StoredShard(self.store, self.entries[number])
+    def shard(self, number: int, at_once: int | None = None) -> StoredShard:
+        """``at_once`` says how many shards or blocks are read at the same time; these share the store's connections."""
+        ranges = 1 if at_once is None else ranges_for(self.store.connections, at_once)
+        return StoredShard(self.store, self.entries[number], ranges)
 
 
-def find_source(uri: str | os.PathLike[str], options: Options | None = None, command: str = "inspect") -> Source:
-    """The source at a URI. ``command`` is the one to name where an error shows a way out."""
+def find_source(uri: str | os.PathLike[str], options: Options | None = None, function: str = "Loader") -> Source:
+    """The source at a URI. ``function`` is what was called with it, for errors that show a way out."""
     url = parse_url(os.fspath(uri))
     found = _find_pattern(url, options) or _find_file(url, options) or _find_folder(url, options)
     store, entries, others, patterns = found
-    _check(entries, others, str(url), store.url, command)
+    _check(entries, others, str(url), store.url, function)
     suffix = suffix_of(entries[0].path)
-    return Source(store, tuple(entries), format_of(suffix or ""), tuple(others), patterns)
+    about = str(url), without_secrets(options or {})
+    return Source(store, tuple(entries), format_of(suffix or ""), tuple(others), patterns, *about)
 
 
 def look(uri: str | os.PathLike[str], options: Options | None = None) -> tuple[Store, tuple[str, ...] | None]:
-    """The folder that a URI speaks of, whatever lies in it, and what its shards' paths must match."""
+    """The folder that a URI refers to, whatever lies in it, and what its shards' paths must match."""
     url = parse_url(os.fspath(uri))
     pattern = _pattern(url)
     if pattern is None:
@@ -69,12 +90,12 @@ def look(uri: str | os.PathLike[str], options: Options | None = None) -> tuple[S
 
 
 def is_matched(source: Source, path: str) -> bool:
-    """Whether what was typed would find a shard of this path, too."""
+    """Whether the address as typed would also find a shard of this path."""
     return source.patterns is None or any(re.fullmatch(glob_pattern(pattern), path) for pattern in source.patterns)
 
 
 Found = tuple[Store, list[Entry], list[str], tuple[str, ...] | None]
-"""Where to look, the shards there, the files that are none, and what their paths must match."""
+"""The store, the shards in it, the files that are not shards, and what their paths must match."""
 
 
 def _find_pattern(url: Url, options: Options | None) -> Found | None:
@@ -124,19 +145,31 @@ def _is_file(url: Url) -> bool:
     if url.scheme != "file":
         return suffix_of(url.path) is not None
     if not os.path.lexists(url.path):
-        raise SourceError(f"{url}: there is no such file or folder")
+        raise SourceError(f"{url}: there is no such file or folder", hint=_near(url.path))
     return not os.path.isdir(url.path)  # noqa: PTH112
 
 
+def _near(path: str) -> str | None:
+    """A hint at what exists, if a path leads nowhere."""
+    folder, name = os.path.split(path)
+    while not os.path.isdir(folder):  # noqa: PTH112
+        folder, name = os.path.split(folder)
+    with contextlib.suppress(OSError):
+        found = get_close_matches(name, os.listdir(folder), 1)  # noqa: PTH208
+        return f"did you mean {posixpath.join(folder, found[0])}?" if found else f"{folder} holds no {name}"
+    return None
+
+
 def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
-    """Entries that match; a pattern without a wildcard must be there."""
+    """Entries that match; a pattern without a wildcard must exist."""
     entries = store.list(levels=levels_of(patterns))
     listing = {entry.path: entry for entry in entries if CORGI_FOLDER not in entry.path.split("/")}
     exact = [pattern for pattern in patterns if not re.search(r"[*?\[]", pattern)]
     missing = [path for path in exact if path not in listing]
     if missing:
         raise SourceError(
-            f"{typed}: {len(missing)} of {len(exact)} shards are missing, the first is {store.url}/{missing[0]}",
+            f"{typed}: {len(missing)} of {plural(len(exact), 'shard')} {are(len(missing))} missing, the first is "
+            f"{store.url}/{missing[0]}",
             hint="restore them, or correct the range",
         )
     found = set(exact)
@@ -147,7 +180,7 @@ def _matching(store: Store, patterns: Sequence[str], typed: str) -> list[Entry]:
 
 
 def generations(paths: Iterable[str]) -> list[int]:
-    """All shuffles that have left anything among these paths, their plan or not."""
+    """All shuffles that have left anything among these paths, whether a plan or something else."""
     return sorted({int(match[1]) for path in paths if (match := _OF_A_RUN.match(path))})
 
 
@@ -156,12 +189,12 @@ def _check_finished(paths: Iterable[str], root: str) -> None:
     if left:
         raise SourceError(
             f"{root}: a shuffle into this folder is not finished",
-            hint=f"give its command again to resume (if it was finished, restore {run_folder(left[0])}/{DONE_NAME})",
+            hint=f"run its command again to resume (if it was finished, restore {run_folder(left[0])}/{DONE_NAME})",
         )
 
 
 def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
-    """Shards, and what is none: other suffixes, and hidden files and folders (``.name``, ``_name``)."""
+    """Shards, and everything else: other suffixes, and hidden files and folders (``.name``, ``_name``)."""
     entries, others = [], []
     for entry in listing:
         parts = entry.path.split("/")
@@ -174,37 +207,39 @@ def _shards_of(listing: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
     return entries, others
 
 
-def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, command: str) -> None:
+def _check(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, function: str) -> None:
     if not entries:
-        raise SourceError(_nothing(others, typed))
+        raise _nothing(others, typed)
     _check_once(entries, root)
     hive = next((entry.path for entry in entries if any(map(_HIVE.fullmatch, entry.path.split("/")[:-1]))), None)
     if hive:
         raise SourceError(
-            f"{root}/{hive}: Hive folders keep a column's values only in the path, where mixing would lose them; write "
+            f"{root}/{hive}: Hive folders keep a column's values only in the path, and mixing would lose them; write "
             "the column into the files first, or name one folder"
         )
-    check_splits(entries, others, typed, root, command)
+    check_splits(entries, others, typed, root, function)
     kinds = Counter(suffix_of(entry.path) for entry in entries)
     if len(kinds) > 1:
         counts = ", ".join(f"{count} {suffix}" for suffix, count in kinds.most_common())
+        example = example_of(entries, others, root)
         raise SourceError(
-            f"{typed}: shards of several formats lie together ({counts}); name one kind, for example: "
-            f"corgi2 {command} {example_of(entries, others, root)}"
+            f"{typed}: shards of several formats lie together ({counts})",
+            hint=f"name one kind, for example: {example!r} in corgi2.{function}(…)",
+            instead=(typed, example),
         )
 
 
 def _check_once(entries: Sequence[Entry], root: str) -> None:
-    """The records of a file that has two names would count twice."""
+    """Refuse a file that has two names: its records would count twice."""
     for first, second in same_files(entries):
         raise SourceError(
-            f"{root}/{second.path}: is the same file as {first.path}, by a link, and its records would count twice; "
-            "remove one of the names, leave it out by a glob, or, if that is meant, make it a copy"
+            f"{root}/{second.path}: is the same file as {first.path}, by a link, so its records would count twice; "
+            "remove one of the names, exclude it by a glob, or, if that is intended, make it a copy"
         )
 
 
 def same_files(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Entry]]:
-    """Names of one file, each with the first of its names. Some file systems number no files, and tell nothing."""
+    """Names of one file, each with the first of its names. Some file systems do not number files: nothing is found."""
     first: dict[tuple[File, Entry], Entry] = {}
     for entry in entries:
         if entry.file is not None and entry.file.inode:
@@ -213,19 +248,24 @@ def same_files(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Entry]]:
                 yield other, entry
 
 
-def _nothing(others: Sequence[str], typed: str) -> str:
+def _nothing(others: Sequence[str], typed: str) -> SourceError:
     if not others:
-        return f"{typed}: no shard is there (nothing matches, or the folder is empty)"
-    hint = "; JSON lines are taken from .jsonl and .ndjson" if any(path.endswith(".json") for path in others) else ""
-    return (
-        f"{typed}: no shard is there; {len(others)} other files, such as {others[0]}, end in none of "
-        f"{' '.join(suffixes())}{hint}"
+        hint = f"name a folder or glob with files that end in one of {' '.join(suffixes())}"
+        return SourceError(f"{typed}: there is no shard (nothing matches, or the folder is empty)", hint=hint)
+    foreign = foreign_of(others)
+    if foreign is not None:
+        kind, paths = foreign
+        files = plural(len(paths), f"{kind.name} file")
+        which = "" if typed.endswith(paths[0]) else f", such as {paths[0]}" if len(paths) > 1 else f", {paths[0]}"
+        return SourceError(f"{typed}: {files}{which}, which corgi2 does not read", hint=f"to convert: {kind.way}")
+    return SourceError(
+        f"{typed}: there is no shard; {plural(len(others), 'other file')}, such as {others[0]}, "
+        f"{'ends' if len(others) == 1 else 'end'} in none of {' '.join(suffixes())}"
     )
 
 
 def left_alone(others: tuple[str, ...]) -> str:
-    """A line about files that are no shards."""
+    """A line about files that are not shards."""
     shown = ", ".join(others[:5]) + (", …" if len(others) > 5 else "")
-    if len(others) == 1:
-        return f"1 file is no shard and is left where it is: {shown}"
-    return f"{len(others)} files are no shards and are left where they are: {shown}"
+    what, where = ("is not a shard", "it is") if len(others) == 1 else ("are not shards", "they are")
+    return f"{plural(len(others), 'file')} {what} and {are(len(others))} left where {where}: {shown}"

@@ -1,4 +1,4 @@
-"""Handwritten digits as shards of one class each: the worst that a data set can be."""
+"""Handwritten digits as shards of one class each: the worst case of a data set."""
 
 import io
 import tarfile
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.errors import Corgi2Error
+from corgi2.extras import needing
 from corgi2.order import Layout, permutation
 
 LAYOUT = Layout(blocks=64, examples=24, buffer=8)
@@ -33,11 +33,9 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """Those that come with scikit-learn."""
-    try:
+    """The digits that come with scikit-learn."""
+    with needing("demo", "the demo, whose images come with scikit-learn,"):
         from sklearn import datasets
-    except ImportError as error:
-        raise Corgi2Error("the demo's images come with scikit-learn: pip install 'corgi2[demo]'") from error
     images, labels = datasets.load_digits(return_X_y=True)
     order = permutation(len(labels), (0,))
     train, test = order[: LAYOUT.total], order[LAYOUT.total :]
@@ -46,7 +44,7 @@ def load_digits() -> Digits:
 
 
 def write_shards(digits: Digits, folder: Path) -> None:
-    """As WebDataset tars: an image's 64 pixels, and its class."""
+    """Write WebDataset tars: an image's 64 pixels, and its class."""
     folder.mkdir(parents=True)
     pixels = (digits.x * _WHITE).astype(np.uint8)
     for shard, numbers in enumerate(np.split(np.arange(LAYOUT.total), LAYOUT.blocks)):
@@ -59,6 +57,6 @@ def write_shards(digits: Digits, folder: Path) -> None:
 
 
 def decode(batch: Mapping[str, Any]) -> tuple[Floats, Labels]:
-    """What a loader gives, as arrays."""
+    """A loader's batch as arrays."""
     pixels = np.frombuffer(b"".join(batch["img"]), np.uint8).reshape(-1, 64)
     return pixels / _WHITE, np.array(batch["cls"]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""A network of one hidden layer, trained by SGD with momentum; numpy only."""
+"""A network with one hidden layer, trained by SGD with momentum; numpy only."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ class Network:
         return hidden, hidden @ self._weights[1] + self._biases[1]
 
     def train(self, batches: Iterable[tuple[Floats, Labels]]) -> None:
-        """A step a batch."""
+        """One step per batch."""
         for x, y in batches:
             hidden, scores = self._forward(x)
             wrong = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -43,6 +43,6 @@ class Network:
                 part += speed
 
     def accuracy(self, digits: Digits) -> float:
-        """On the test images, in per cent."""
+        """Accuracy on the test images, in per cent."""
         _, scores = self._forward(digits.test_x)
         return float(100 * (scores.argmax(axis=1) == digits.test_y).mean())

@@ -21,23 +21,23 @@ Batches = Iterator[tuple[Floats, Labels]]
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A way to train: where its batches come from, and what it asks of a store."""
+    """A way to train: where its batches come from, and how many requests it sends to a store."""
 
     name: str
     batches: Callable[[int, int], Batches]
-    """By seed and epoch."""
+    """Batches by seed and epoch."""
     requests: Requests
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one way to train, all seeds."""
+    """The result of one way to train, for all seeds."""
 
     name: str
     curves: Floats
     """Accuracy by seed and epoch."""
     H: float
-    """Of all epochs and seeds, by the classes of a buffer."""
+    """H over all epochs and seeds, by the classes of a buffer."""
     requests: Requests
 
     @property
@@ -46,7 +46,7 @@ class Result:
 
     @property
     def deviation(self) -> float:
-        """Between seeds."""
+        """The standard deviation between seeds."""
         return float(self.curves[:, -1].std(ddof=1))
 
 
@@ -102,7 +102,7 @@ def _mean_h(labels: list[Labels]) -> float:
 
 
 def predicted(h: float) -> dict[str, float]:
-    """H by the closed forms, where there is one."""
+    """H by the closed forms, for ways that have one."""
     data = Blocks(LAYOUT.blocks, LAYOUT.examples, min(h, LAYOUT.examples))
     return {
         "CorgiPile": theory.window_random(data, LAYOUT.buffer),

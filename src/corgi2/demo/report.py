@@ -11,7 +11,7 @@ _HEAD = ["order", "accuracy", "± between seeds", "H", "H predicted", "requests"
 
 
 def rows(results: Sequence[Result], predicted: dict[str, float]) -> tuple[list[str], list[list[str]]]:
-    """A head, and a row a way to train."""
+    """A head, and one row per way to train."""
     return _HEAD, [
         [
             one.name,
@@ -32,8 +32,8 @@ def report(
     results: Sequence[Result],
     predicted: dict[str, float],
 ) -> str:
-    """All of it, as one page."""
-    table = Table(*rows(results, predicted), marked=[one.name for one in results].index("Corgi²"))
+    """The whole report, as one page."""
+    table = Table(*rows(results, predicted), marked=_ours(results))
     return page(
         "corgi2 demo: handwritten digits, class by class",
         lines,
@@ -50,16 +50,18 @@ def _heat(name: str, measured: Measurement) -> Section:
     if heat is None:
         raise ValueError("a heat map needs classes")
     text = (
-        f"A row is a shard, a column a digit, dark where many of the shard's images show it. h_D = {measured.h_D:.3g} "
-        f"of at most {measured.block_records:.3g}."
+        "A row is a shard, a column a digit; the stronger the colour, the more of the shard's images show it. "
+        f"h_D = {measured.h_D:.3g} of at most {measured.block_records:.3g}."
     )
     return heat_section(f"{name}: what each shard holds", text, heat.classes, heat.blocks, heat.counts)
 
 
 def _curves(results: Sequence[Result]) -> Section:
     series = [
-        Series(one.name, [(float(epoch), float(value)) for epoch, value in enumerate(one.curves.mean(axis=0), 1)])
-        for one in results
+        Series(
+            one.name, [(float(epoch), float(value)) for epoch, value in enumerate(one.curves.mean(axis=0), 1)], number
+        )
+        for number, one in enumerate(results)
     ]
     seeds = len(results[0].curves)
     text = (
@@ -70,13 +72,20 @@ def _curves(results: Sequence[Result]) -> Section:
         ["order", *(f"epoch {epoch}" for epoch in range(1, EPOCHS + 1))],
         [[one.name, *(f"{y:.1f}" for _, y in one.points)] for one in series],
     )
-    return Section("Accuracy, epoch by epoch", text, line_chart(series, "epoch", "accuracy, %", Text(), False), table)
+    chart = line_chart(series, Labels("epoch", "accuracy, %", Text()), is_log=False, marked=_ours(results))
+    return Section("Accuracy, epoch by epoch", text, chart, table)
 
 
 def _accuracy_and_h(results: Sequence[Result], table: Table) -> Section:
-    labels = Labels("H: how unlike each other the buffers are (1: a full shuffle)", "wrong answers, %", Text())
+    labels = Labels("H: how unlike each other buffers are", "wrong answers, %", Text())
     points = [(one.H, max(0.1, 100 - one.mean)) for one in results]
-    marked = [one.name for one in results].index("Corgi²")
-    picture = scatter([one.name for one in results], points, marked, labels)
-    text = "Down and to the left is better. Requests are those of a store, for all epochs."
+    picture = scatter([one.name for one in results], points, _ours(results), labels)
+    text = (
+        "Down and to the left is better; H is about 1 for a full shuffle. The ring marks Corgi². "
+        "Requests are those of a store, for all epochs."
+    )
     return Section("What it costs, what it buys", text, picture, table)
+
+
+def _ours(results: Sequence[Result]) -> int:
+    return [one.name for one in results].index("Corgi²")

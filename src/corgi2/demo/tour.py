@@ -16,6 +16,7 @@ from corgi2.errors import SourceError
 from corgi2.offline import shuffle
 from corgi2.proof import verify
 from corgi2.quality import Measurement, measure
+from corgi2.sizes import plural
 
 _ALL = 10**6
 
@@ -49,7 +50,9 @@ def run(folder: str, seeds: int = SEEDS) -> None:
         shuffle(before, place, buffer_blocks=LAYOUT.buffer, seed=seed)
     second = measure(mixed[0], ["cls"], sample=_ALL)
     groups = LAYOUT.blocks // LAYOUT.buffer
-    tell(f"Shuffled: {groups} random groups of {LAYOUT.buffer} shards, each mixed; h_D = {second.h_D:.3g} now.")
+    tell(
+        f"Shuffled: {plural(groups, 'random group')} of {LAYOUT.buffer} shards, each mixed; h_D = {second.h_D:.3g} now."
+    )
     click.echo(f"\n{_picture(first, second)}\n")
     verdict = verify(before, mixed[0])
     if not verdict.same:
@@ -81,7 +84,7 @@ def _advice(before: Path) -> str:
     advice = plan(
         before,
         buffer=buffer,
-        online_buffer=2 * buffer,  # one half is read while the other is given out
+        online_buffer=2 * buffer,  # one half is read while the other is consumed
         epochs=EPOCHS,
         label=("cls",),
         sample=_ALL,
@@ -112,7 +115,7 @@ def _shades(counts: Floats) -> str:
 
 
 def _table(head: Sequence[str], lines: Sequence[Sequence[str]], curves: Sequence[Floats]) -> str:
-    """With a curve of accuracy by epoch at the end of each line."""
+    """A table with a curve of accuracy by epoch at the end of each line."""
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     shown = []
     for cells, curve in zip([head, *lines], ["epoch by epoch", *map(_curve, curves)], strict=True):

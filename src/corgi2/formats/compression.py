@@ -67,13 +67,13 @@ class CompressedStream:
 
 
 def open_stream(file: ShardFile, codec: str | None, part_bytes: int) -> PlainStream | CompressedStream:
-    """What is compressed is fetched in such parts; else whoever fills a buffer decides."""
+    """Compressed shards are fetched in parts of this size; for others, the caller's buffer decides."""
     return CompressedStream(file, codec, part_bytes) if codec else PlainStream(file)
 
 
 def decompress_front(file: ShardFile, codec: str, whole: bool, most_bytes: int) -> tuple[bytes, int]:
-    """The front of a stream, decompressed, as far as it goes, and the bytes that took; only in a whole one is
-    a broken end an error."""
+    """The front of a stream, decompressed as far as possible, and how many stored bytes that took; a broken end is an
+    error only if the stream is ``whole``."""
     raw = _RawFile(file, READ_BYTES)
     stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
     chunks: list[bytes] = []
@@ -95,7 +95,7 @@ def _damaged(file: ShardFile, offset: int, codec: str, error: Exception) -> Shar
 
 
 class _RawFile:
-    """A shard as a Python file, for Arrow to read from, in requests of so many bytes."""
+    """A shard as a Python file for Arrow to read from, in requests of this many bytes."""
 
     closed = False
 

@@ -1,6 +1,6 @@
 """What the rest of corgi2 asks of a format."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,20 +25,20 @@ from corgi2.records import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What others have to know of a format, by what it means to them."""
+    """What others have to know about a format, by what it means for them."""
 
     has_cheap_scan: bool
-    """A scan reads a few KB of a shard: blocks and records are known for next to nothing."""
+    """A scan reads only a few KB of a shard: finding out blocks and records costs next to nothing."""
     has_ranges: bool
     """A part of a shard can be read by itself."""
     has_record_ranges: bool
-    """So can a single record, so that blocks may be cut between any two of them."""
+    """So can a single record: blocks may be cut between any two of them."""
     has_columns: bool
     """All shards of a data set share a schema of columns, and each record has all of them."""
     is_decoded: bool
     """Records lie decoded in memory, and a writer holds a whole block while it encodes it."""
     is_tasted_whole: bool
-    """A taste of a block is all of it, in parts; else it is the front."""
+    """A taste of a block is all of it, in parts; otherwise it is the front."""
     packs_by_order: bool
     """The size of a shard depends on the order of its records."""
 
@@ -55,10 +55,10 @@ class Format(Protocol):
     def traits(self) -> Traits: ...
 
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
-        """What it takes to read and decode each of some blocks, beside where it lies then."""
+        """Memory that it takes to read and decode each of some blocks, besides its final place."""
 
     def scan(self, file: ShardFile, block_bytes: int, memory: int = READING_BYTES) -> Scan:
-        """The blocks of a shard, found in so much memory; a damaged one is refused, and a record that does not fit."""
+        """The blocks of a shard, found within this memory; damaged shards and records that do not fit are refused."""
 
     def sketch(self, size: int) -> Block:
         """A whole shard as one block, as far as its size alone tells: its records are not counted."""
@@ -67,7 +67,7 @@ class Format(Protocol):
         """Whether one small read of a shard is enough to know that it holds a record."""
 
     def taste(self, piece: Piece) -> Iterable[Taste]:
-        """Some records of a piece, for estimates, in one read; in parts, of which one is in memory at a time."""
+        """Some records of a piece, for estimates, in one read; in parts, one of which is in memory at a time."""
 
     def read(
         self,
@@ -76,28 +76,38 @@ class Format(Protocol):
         mapper: Mapper = map,
         see: See | None = None,
         decoding: bool = False,
+        only: Collection[str] | None = None,
+        decoders: int | None = None,
     ) -> Group:
         """Blocks, or whole shards, side by side in memory. ``see`` is shown records as soon as they lie there;
-        ``decoding`` tells that they will be decoded."""
+        ``decoding`` tells that they will be decoded, ``only`` that nothing else is wanted than what some paths lead
+        to. Of the mapper's threads, ``decoders`` decode at the same time, while the others fetch; all of them, if
+        None."""
 
     def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[Any]:
         """All records of a shard as tables, front to back, a part of it in memory at a time."""
 
+    def scan_together(self, files: Sequence[ShardFile], block_bytes: int, memory: int) -> list[Scan] | None:
+        """The scans of several small shards at once; None if they must be scanned one by one."""
+
+    def stream_together(self, files: Sequence[ShardFile], memory: int) -> Any | None:
+        """All records of several small shards as one table; None if they must be streamed one by one."""
+
     def digest(self, table: Any, key: int) -> Digest:
-        """Of the records of a table, and of what travels with them and belongs to none."""
+        """The digest of the records of a table, and of what travels with them and belongs to none."""
 
     def hash_records(self, table: Any, key: int) -> Lanes:
         """The hash of each record of a table."""
 
     def profile(self, file: ShardFile) -> str:
-        """What a new shard must keep of an old one beside the records: schema, codec, metadata. As text."""
+        """What a new shard must keep of an old one besides the records: schema, codec, metadata. As text."""
 
     def compare(self, one: ShardFile, other: ShardFile) -> tuple[list[str], list[str]]:
-        """Of what a new shard keeps of an old one beside the records, by name: what another one has otherwise, and what
-        it only stores otherwise."""
+        """What differs in another shard, besides the records, of all that a new shard keeps, by name: what means
+        something else, and what is only stored differently."""
 
     def write(self, blocks: Iterable[Iterable[Any]], profile: str) -> Writing:
-        """The bytes of a shard, as they become ready, and in the end its blocks. A block is given as its tables."""
+        """The bytes of a shard, as they become ready, and at the end its blocks. A block is given as its tables."""
 
     def decoder(self, group: Group, url: str) -> Decoder:
-        """Decodes records of a group that was read for it, and whose memory must stay. Nothing is ever unpickled."""
+        """Decodes records of a group that was read to be decoded and whose memory stays. Nothing is ever unpickled."""

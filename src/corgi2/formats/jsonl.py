@@ -1,14 +1,15 @@
 """JSON lines: a record is a line, its newline included, its bytes untouched.
 
-- A last line without a newline gets one, so that it can be followed by another; it must be whole JSON then,
-  because that is how a shard that was cut short looks.
-- A blank line is no record: it travels with the next line, at the end of a shard with the last one.
+- A last line without a newline gets one, so that it can be followed by another; it must be whole JSON, because a
+  shard that was cut short looks the same.
+- A blank line is not a record: it travels with the next line, or at the end of a shard with the last one.
 - CRLF stays CRLF: the carriage return is the line's own.
 """
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from corgi2.errors import ShardError
 from corgi2.formats.framed.format import FramedFormat
 from corgi2.formats.framed.frames import Bytes, Frames, Lying, Where
+from corgi2.formats.paths import is_asked
 from corgi2.order import Indices
 
 _NEWLINE = 10
@@ -56,6 +58,15 @@ class JsonLines:
         end = _ends_of(data, begin) if has_blank else np.append(begin[1:], stop)
         return Frames.of(begin, end, stop if where.last else None)
 
+    def split_side_by_side(self, data: Bytes, cuts: Indices, where: Where) -> list[Frames] | None:
+        """One by one, since that is cheap."""
+        spans = pairwise(cuts.tolist())
+        pieces = [data[start : stop - len(self.terminator)] for start, stop in spans]
+        try:
+            return [self.split(piece, replace(where, base=0, limit=len(piece))) for piece in pieces]
+        except ShardError:
+            return None
+
     def begins_record(self, data: Bytes, where: Where) -> bool:  # noqa: ARG002
         return not _is_blank(data)
 
@@ -88,14 +99,14 @@ class _Lines:
                 raise ShardError(*lying.where(start), problem) from error
 
     def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, list[Any]]:
-        """By the keys of objects; a line that is none is a ``value``."""
+        """Columns by the keys of objects; a line that is not an object has the key ``value``."""
         samples = [sample if isinstance(sample, dict) else {"value": sample} for sample in self.samples(records)]
-        names = dict.fromkeys(name for sample in samples for name in sample if only is None or name in only)
+        names = dict.fromkeys(name for sample in samples for name in sample if is_asked(name, only))
         return {name: [sample.get(name) for sample in samples] for name in names}
 
 
 def _line_ends(data: Bytes) -> Iterator[Indices]:
-    """The offsets behind newlines, those of a few MB at a time: what is done with them takes several times a line."""
+    """The offsets after newlines, a few MB at a time: processing them takes several times the memory of the lines."""
     for at in range(0, len(data), _STEP):
         ends = np.flatnonzero(data[at : at + _STEP] == _NEWLINE) + (at + 1)
         if len(ends):
@@ -103,7 +114,7 @@ def _line_ends(data: Bytes) -> Iterator[Indices]:
 
 
 def _solid(data: Bytes, starts: Indices, ends: Indices, where: Where) -> Indices:
-    """Where lines begin that are not blank."""
+    """Where the lines begin that are not blank."""
     blank = _blank_lines(data, starts, ends, where)
     return starts[~blank] if blank.any() else starts
 
@@ -113,7 +124,7 @@ def _is_blank(text: Bytes) -> bool:
 
 
 def _ends_of(data: Bytes, begin: Indices) -> Indices:
-    """Where lines end that begin there: behind the next newline, or with the data."""
+    """Where lines that begin there end: after the next newline, or with the data."""
     end, done = np.full(len(begin), len(data), np.int64), 0
     for ends in _line_ends(data):
         last = int(np.searchsorted(begin, ends[-1]))
@@ -131,7 +142,7 @@ def _blank_lines(data: Bytes, starts: Indices, ends: Indices, where: Where) -> A
             break
         at[unsure] += 1
     blank = at >= ends
-    if (~blank & _BLANK[data[np.minimum(at, len(data) - 1)]]).any():  # lines follow each other, so that one sum will do
+    if (~blank & _BLANK[data[np.minimum(at, len(data) - 1)]]).any():  # lines are contiguous, so one sum will do
         filled = (~_BLANK[data[starts[0] : ends[-1]]]).view(np.uint8)
         blank = np.add.reduceat(filled, starts - starts[0], dtype=np.int64) == 0
     for line in np.flatnonzero(~blank & ~_STARTS_VALUE[data[np.minimum(at, len(data) - 1)]]).tolist():
@@ -141,8 +152,8 @@ def _blank_lines(data: Bytes, starts: Indices, ends: Indices, where: Where) -> A
         if len(solid) and not _STARTS_VALUE[text[solid[0]]]:
             raise where.error(
                 int(starts[line]),
-                f"line begins with {text[solid[0] :][:20].tobytes()!r}, which is no JSON value; one record a line is "
-                "expected (pretty-printed JSON can be converted with: jq -c)",
+                f"line begins with {text[solid[0] :][:20].tobytes()!r}, which is no JSON value; one record per line "
+                "is expected (pretty-printed JSON can be converted with: jq -c)",
             )
     return blank
 

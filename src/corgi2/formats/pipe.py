@@ -1,7 +1,7 @@
-"""Bytes on their way from a thread that makes them to the one that uses them, in a little memory of their own.
+"""Bytes on their way from the thread that makes them to the one that uses them, in a small buffer of their own.
 
-Arrow's encoders write to a file. This is one whose bytes come out while they are still at work, so that encoding and
-storing overlap, and what is on its way is a few MB, however large a block is.
+Arrow's encoders write to a file. The bytes of this file come out while the encoder is still at work, so that encoding
+and storing overlap, and only a few MB are on their way, however large a block is.
 """
 
 import threading
@@ -17,15 +17,15 @@ from corgi2.host import release_unused
 from corgi2.records import SLAB_BYTES, Buffer, Checksum, reserve
 
 _SLABS = 4
-"""One that is being filled, one that is being used, and some between, so that neither waits for the other's pace."""
+"""One slab being filled, one being used, and some in between, so that neither side waits for the other's pace."""
 PIPE_BYTES = _SLABS * SLAB_BYTES
 
 Result = TypeVar("Result")
 
 
 def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Result]:
-    """What a function writes, made by a thread of its own, and then what it returns. A piece is gone when the next is
-    asked for. One that is closed only tells its thread to stop; `shard.end` waits for it."""
+    """Yields what a function writes in a thread of its own, and returns its result. A piece is gone when the next is
+    asked for. Closing the generator only tells the thread to stop; `shard.end` waits for it."""
     pipe, outcome = Pipe(), Future[Result]()
 
     def run() -> None:
@@ -43,7 +43,7 @@ def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Resul
         yield from pipe.pieces()
     except BaseException as error:
         pipe.abandon()
-        if isinstance(error, Exception):  # an interrupt waits for nobody, nor does whoever is collected
+        if isinstance(error, Exception):  # neither an interrupt nor the garbage collector waits
             thread.join()
         raise
     thread.join()
@@ -52,7 +52,7 @@ def piped(make: Callable[["Pipe"], Result]) -> Generator[memoryview, None, Resul
 
 @contextmanager
 def passing_on(pieces: Iterator[Buffer]) -> Iterator[Iterator[Buffer]]:
-    """What ends whoever uses them early ends those that make them in the same way; ``for`` alone would drop them."""
+    """If the consumer ends early, end the producer of the pieces in the same way; ``for`` alone would drop it."""
     try:
         yield pieces
     except GeneratorExit:
@@ -65,7 +65,7 @@ def passing_on(pieces: Iterator[Buffer]) -> Iterator[Iterator[Buffer]]:
 
 
 class Pipe:
-    """A file, as Arrow wants one. Whoever writes waits while all that was written is still to be used."""
+    """A file, as Arrow wants one. The writer waits while all slabs are full."""
 
     closed = False
 
@@ -77,10 +77,10 @@ class Pipe:
         self._slab, self._filled, self._at = reserve(SLAB_BYTES), 0, 0
         self._checksum = Checksum()
         self.is_used = True
-        """Whether anybody wants more. Else what is written goes nowhere; better to stop."""
+        """Whether more is wanted. If not, the writer should stop."""
 
     def write(self, data: Buffer) -> int:
-        rest = np.frombuffer(data, np.uint8)  # NumPy copies without keeping others from running
+        rest = np.frombuffer(data, np.uint8)  # NumPy copies without holding the GIL
         size = len(rest)
         self._checksum.update(rest.data)
         while len(rest) and self.is_used:
@@ -95,7 +95,7 @@ class Pipe:
         return size
 
     def cut(self) -> bytes:
-        """The checksum of all that was written since the last cut."""
+        """The checksum of everything written since the last cut."""
         checksum, self._checksum = self._checksum.digest(), Checksum()
         return checksum
 
@@ -109,12 +109,12 @@ class Pipe:
     def pieces(self) -> Generator[memoryview, None, None]:
         while (full := self._full.get()) is not None:
             slab, filled = full
-            with slab[:filled] as piece:  # which is released then, so that whoever still holds it finds out
+            with slab[:filled] as piece:  # released on leaving, so that late users of the piece find out
                 yield piece
             self._empty.put(slab)
 
     def abandon(self) -> None:
-        """Nobody wants more: whoever waits for room need not."""
+        """Nothing more is wanted: wake the writer if it waits for room."""
         self.is_used = False
         self._empty.put(memoryview(b""))
 
@@ -122,7 +122,7 @@ class Pipe:
         return self._at
 
     def flush(self) -> None:
-        """What was written is used soon enough."""
+        """Nothing to do: what was written is used soon enough."""
 
     def close(self) -> None:
         self.closed = True

@@ -1,28 +1,34 @@
 """``corgi2 shuffle``: random groups of blocks are read, shuffled and written as new shards, each record exactly once.
 
-Before anything is written: `settings` (what a person chose), `outline` (the blocks to plan with), `planning` (from
-these to a `job`), `plan` (what was settled; kept in the target), `passes` (what each pass does, as data), `names`
-(of new shards). Then `run` does it, by one of the `engines`: a `task` is sent to whoever makes groups, `group`
-makes one, with `threads`. What is kept and cleaned up: `journal` (plan, markers, sums), `skipped` (damaged shards
-that were left out), `consumed` (what is deleted once its group is safe), `finishing` (index and sums),
-`resume` and `discard` (what an earlier run left), `ways_back` (from damage between passes), `report`. The memory
-that a shuffle may take is added up in `corgi2.budget`.
+Before anything is written: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from
+these to a `job`), `places` (that a shuffle may use), `plan` (what was decided; kept in the target), `passes` (what each
+pass does, as data), `useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new
+shards), `holdout` (which records or shards are held out). Then `run` does it, with one of the `engines`: a `task` is
+sent to the makers of groups, `group` makes one, with `threads`. What is kept and cleaned up: `journal` (plan, markers,
+sums), `skipped` (damaged shards that were left out), `consumed` (what is deleted once its group is safe), `new_shards`
+and `finishing` (index and sums), `aside` (where held-out records go), `resume` and `discard` (what an earlier run
+left), `ways_back` (from damage between passes), `report`. The memory that a shuffle may take is added up in
+`corgi2.budget`.
 """
 
+from corgi2.offline.foresight import Foresight, look_ahead
 from corgi2.offline.job import load_plan
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
-from corgi2.offline.passes import GroupSizes, Pass, first_pass
+from corgi2.offline.passes import AT_ONCE, GroupSizes, Pass, first_pass
 from corgi2.offline.plan import Plan
 from corgi2.offline.planning import foresee, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.run import check_engine, run_shuffle, shuffle
-from corgi2.offline.settings import Settings
+from corgi2.offline.settings import Settings, parse_share
 from corgi2.offline.skipped import Skipped
+from corgi2.offline.useless import why_useless
 
 __all__ = [
+    "AT_ONCE",
     "CONSUMED",
     "DISCARDED",
     "Done",
+    "Foresight",
     "GroupSizes",
     "Journal",
     "Marker",
@@ -36,7 +42,10 @@ __all__ = [
     "first_pass",
     "foresee",
     "load_plan",
+    "look_ahead",
+    "parse_share",
     "plan_shuffle",
     "run_shuffle",
     "shuffle",
+    "why_useless",
 ]

@@ -11,7 +11,7 @@ from corgi2.offline.passes import Pass
 
 
 class Consumed:
-    """Deletes shards that nobody will read again: all groups that use them have their marker."""
+    """Deletes shards that will not be read again: all groups that use them have their marker."""
 
     def __init__(self, pass_: Pass, journal: Journal, in_place: bool) -> None:
         self._stage, self._journal, self._store = pass_, journal, journal.store
@@ -26,14 +26,14 @@ class Consumed:
                 self._delete(path)
 
     def _delete(self, path: str) -> None:
-        """Not before it is settled that nobody will discard the new shards."""
+        """Delete a shard, but not before it is decided that the new shards will not be discarded."""
         if not self._may_delete and not self._journal.decide(CONSUMED):
             raise SourceError(f"{self._store.url}: the shuffle in place was discarded meanwhile; nothing was deleted")
         self._may_delete = True
         self._store.delete(path)
 
     def catch_up(self, groups: Iterable[int]) -> None:
-        """Delete what earlier runs have consumed, and were stopped before they deleted it."""
+        """Delete what earlier runs have consumed, but were stopped before they could delete."""
         if not self._stage.consumes:
             return
         there = {entry.path for entry in self._store.list()}

@@ -1,15 +1,15 @@
-"""What a shuffle keeps in its target, under ``.corgi2/c0/`` (in place: ``c1``, ``c2``, …, one a generation).
+"""What a shuffle keeps in its target, under ``.corgi2/c0/`` (in place: ``c1``, ``c2``, …, one per generation).
 
     plan                    what to do; written once, first
     source-3f2a…            the shards and blocks to read, as planned
-    replaced-9c1e…          old shards, as somebody has put them back since, in place: they are read instead
+    replaced-9c1e…          in place: old shards as they were put back since; these are read instead
     fate                    in place: whether old shards are consumed, or the shuffle was discarded; decided once
-    lock                    who is at work: a courtesy, nothing rests on it
+    lock                    who is at work: a courtesy, nothing depends on it
     pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
-    pass-1/000007-002.tar   a block between two passes; deleted when it was consumed
+    pass-1/000007-002.tar   a block between two passes; deleted once consumed
     done                    the sums of the whole; written last, after the index
 
-A group with a marker is done for ever. Whatever lacks one is made again, to the same bytes. Every file is sealed.
+A group with a marker is done for good. A group without one is made again, with the same bytes. Every file is sealed.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from corgi2.dataset import DONE_NAME, PLAN_NAME, run_folder, seal, unseal
@@ -52,9 +52,18 @@ class Marker:
     output: Digest
     shards: tuple[NewShard, ...]
     skipped: tuple[Skipped, ...] = ()
-    """The damage in shards that were left out."""
+    """The errors of damaged shards that were left out."""
     plan: str = ""
     """The plan that it was made by."""
+    held: Digest = field(default_factory=Digest)
+    """The digest of the records that were held out."""
+    held_shards: tuple[NewShard, ...] = ()
+    """The shards that they were written to, in their own folder."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the records read are those written, on both sides together."""
+        return self.input == self.output + self.held
 
     def encode(self) -> bytes:
         return seal(json.dumps(asdict(self), indent=1, default=bytes.hex).encode())
@@ -68,26 +77,30 @@ class Marker:
 
 
 def _marker(fields: dict[str, Any]) -> Marker:
-    shards = tuple(
-        NewShard(
-            shard["path"],
-            shard["size"],
-            bytes.fromhex(shard["checksum"]),
-            tuple(Block(**block | {"checksum": bytes.fromhex(block["checksum"])}) for block in shard["blocks"]),
-        )
-        for shard in fields["shards"]
+    shards, held = (tuple(map(_new_shard, fields[name])) for name in ("shards", "held_shards"))
+    taken, given, aside = (Digest(**fields[name]) for name in ("input", "output", "held"))
+    skipped = decode_skipped(fields["skipped"])
+    return Marker(fields["group"], taken, given, shards, skipped, fields["plan"], aside, held)
+
+
+def _new_shard(shard: dict[str, Any]) -> NewShard:
+    return NewShard(
+        shard["path"],
+        shard["size"],
+        bytes.fromhex(shard["checksum"]),
+        tuple(Block(**block | {"checksum": bytes.fromhex(block["checksum"])}) for block in shard["blocks"]),
     )
-    digests = Digest(**fields["input"]), Digest(**fields["output"])
-    return Marker(fields["group"], *digests, shards, decode_skipped(fields["skipped"]), fields["plan"])
 
 
 @dataclass(frozen=True, slots=True)
 class PassSum:
-    """All groups of a pass together."""
+    """The sums of all groups of a pass."""
 
     groups: int
     input: Digest
     output: Digest
+    held: Digest
+    """What was held out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +109,9 @@ class Done:
 
     passes: tuple[PassSum, ...]
     skipped: tuple[Skipped, ...]
-    """The damage in shards that were left out while it ran."""
+    """The errors of damaged shards that were left out while it ran."""
     buffer_bytes: int
-    """Of the run that finished it: the plan's, or more."""
+    """The buffer of the run that finished it: the plan's, or more."""
     replaced: tuple[str, ...]
     """The files that say which shards were put back, if any."""
 
@@ -110,9 +123,8 @@ class Done:
         way_out = "restore it from a backup, or compare with the source: corgi2 verify SRC DST"
         try:
             fields = json.loads(bytes(unseal(data, name, way_out)))
-            sums = [
-                PassSum(each["groups"], Digest(**each["input"]), Digest(**each["output"])) for each in fields["passes"]
-            ]
+            names = "input", "output", "held"
+            sums = [PassSum(each["groups"], *(Digest(**each[name]) for name in names)) for each in fields["passes"]]
             rest = decode_skipped(fields["skipped"]), int(fields["buffer_bytes"]), tuple(fields["replaced"])
             return Done(tuple(sums), *rest)
         except (ValueError, TypeError, KeyError) as error:
@@ -135,7 +147,7 @@ class Journal:
         return f"{self.folder}/{PLAN_NAME}"
 
     def source_path(self, sha256: str) -> str:
-        """Named by its content, so that two plans that are made at once do not meet."""
+        """Named by its content, so that two plans that are made at once do not collide."""
         return f"{self.folder}/source-{sha256[:16]}"
 
     @property
@@ -146,7 +158,7 @@ class Journal:
         return path.startswith(self._replaced_path)
 
     def write_replaced(self, entries: Sequence[Entry]) -> None:
-        """Before they are read: whoever finds one of them beside its group's marker knows that it was consumed."""
+        """Written before they are read: if one of them is found together with its group's marker, it was consumed."""
         data = json.dumps(
             [{"path": entry.path, "size": entry.size, "etag": entry.etag} for entry in entries], indent=1
         ).encode()
@@ -156,12 +168,12 @@ class Journal:
         return [entry.path for entry in self.store.list(self.folder, levels=1) if self.is_replaced(entry.path)]
 
     def read_replaced(self) -> set[Entry]:
-        """All that were ever put back."""
+        """All shards that were ever put back."""
         there = self.replaced_paths()
         return {Entry(**fields) for path in there for fields in json.loads(self._unsealed(path) or b"[]")}
 
     def _unsealed(self, path: str) -> bytes | None:
-        """None where there is no such file."""
+        """The content of a file, or None if there is no such file."""
         data = read_path(self.store, path)
         return None if data is None else bytes(unseal(data, f"{self.store.url}/{path}", "restore it from a backup"))
 
@@ -170,13 +182,13 @@ class Journal:
         return f"{self.folder}/fate"
 
     def fate(self) -> str | None:
-        """None where it is not decided."""
+        """The fate, or None if it is not decided."""
         data = self._unsealed(self.fate_path)
         return None if data is None else data.decode(errors="replace")
 
     def decide(self, fate: str) -> bool:
-        """Whether this is the fate of a shuffle in place: whoever comes first decides, for ever. Before old shards are
-        deleted, it is that they are; before new ones are, that no run will delete an old one."""
+        """Whether this is the fate of a shuffle in place: the first to decide decides for good. Before old shards are
+        deleted, the fate must be that they are; before new ones are, that no run will delete an old one."""
         if self.fate() is None:
             self.store.create(self.fate_path, seal(fate.encode()))
         return self.fate() == fate
@@ -186,7 +198,7 @@ class Journal:
         return f"{self.folder}/{DONE_NAME}"
 
     def read_done(self) -> Done | None:
-        """None where it is not finished."""
+        """What was done, or None if the shuffle is not finished."""
         data = read_path(self.store, self.done_path)
         return None if data is None else Done.decode(data, f"{self.store.url}/{self.done_path}")
 
@@ -223,12 +235,12 @@ class Journal:
         data = read_path(self.store, path)
         if data is None:
             return None
-        is_consumed = self.generation or number > 1  # so that its group cannot be made again
+        is_consumed = self.generation or number > 1  # its group cannot be made again
         way_out = "restore it from a backup" if is_consumed else "delete it to make its group again"
         return Marker.decode(data, f"{self.store.url}/{path}", way_out)
 
     def write_marker(self, number: int, marker: Marker, read_back: bool) -> None:
-        """``read_back`` where something will be deleted because the marker is there."""
+        """``read_back`` if something will be deleted because the marker is there."""
         self.store.publish(self.marker_path(number, marker.group), [marker.encode()])
         if read_back and self.read_marker(number, marker.group) != marker:
             path = self.marker_path(number, marker.group)
@@ -236,7 +248,8 @@ class Journal:
 
     @contextmanager
     def lock(self) -> Iterator[str | None]:
-        """Say who is at work, as long as it lasts; who else seems to be. An interrupt does not wait for a store."""
+        """Record who is at work, while it lasts; yields who else seems to be. An interrupt does not wait for a
+        store."""
         other = self.other()
         mine = {"host": HOST, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %Z")}
         self.store.publish(self.lock_path, [seal(json.dumps(mine).encode())])
@@ -254,7 +267,7 @@ class Journal:
             lock = json.loads(self._unsealed(self.lock_path) or b"")
             host, pid, since = str(lock["host"]), int(lock["pid"]), str(lock["since"])
         except (ChangedError, SourceError, ValueError, KeyError, TypeError):
-            return None  # removed or written just now, or by a version to come; a courtesy may fail
+            return None  # just removed or written, or from a later version; a courtesy may fail
         if host == HOST and not is_alive(pid):
             return None
         return f"process {pid} on {host}, since {since}"

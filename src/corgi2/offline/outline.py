@@ -16,7 +16,7 @@ from corgi2.dataset import (
     survey_source,
     whole_shards,
 )
-from corgi2.errors import DamageError, NoRecordError, ShardError
+from corgi2.errors import DamageError, NoRecordError, ShardError, SourceError
 from corgi2.offline.settings import Settings
 from corgi2.offline.skipped import Skipped
 from corgi2.records import BLOCK_BYTES, numpy_of
@@ -29,6 +29,8 @@ _GLANCES = 16
 """At shards, at a time: each is one small read."""
 _BLOCKS_AT_LEAST = 8
 """A shard that is too large is cut into blocks of which the buffer holds so many."""
+_BLOCKS_A_RANGE = 4
+"""If a scan has to find where ranges begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def _check_records(source: Source) -> None:
 
 def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Index, tuple[Skipped, ...]]:
     """From the index, the footers, the listing, or, if there is no other way, a scan."""
+    if settings.range_bytes is not None:
+        return _in_ranges(source, settings.range_bytes, buffer_bytes), ()
     index = open_index(source)
     if index is not None:
         return index, ()
@@ -99,6 +103,33 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
     if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
         raise DamageError(survey.damage)
     return survey.index, tuple(map(Skipped.of, survey.damage))
+
+
+def _in_ranges(source: Source, range_bytes: int, buffer_bytes: int) -> Index:
+    """Blocks that are no larger than the ranges, if the format allows: from an index that has them, or by a scan. That
+    cuts smaller ones, so that ranges of equal size can be made of them."""
+    traits = source.format.traits
+    if not traits.has_ranges:
+        raise SourceError(
+            f"{source.url}: range_size= reads parts of shards, and a shard of {source.format.name} is read whole",
+            hint="give passes=2 instead",
+        )
+    index = open_index(source)
+    if index is not None and (not traits.has_record_ranges or index.block_bytes <= range_bytes):
+        return index
+    block_bytes = max(1, range_bytes // _BLOCKS_A_RANGE)
+    if traits.has_record_ranges:
+        _log.warning(
+            "%s: finding where ranges of %s begin: reading %s once more (corgi2 index --block-size %d would keep it)",
+            source.url,
+            format_size(range_bytes),
+            format_size(sum(entry.size for entry in source.entries)),
+            block_bytes,
+        )
+    survey = survey_source(source, block_bytes, buffer_bytes=buffer_bytes)
+    if survey.damage:
+        raise DamageError(survey.damage)
+    return survey.index
 
 
 def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:

@@ -6,32 +6,37 @@ An unfinished target gives its own plan back, and refuses every other.
 import hashlib
 import logging
 import os
-import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from corgi2.dataset import Index, Source, encode_index, find_source, is_matched, look, runs, same_files
+from corgi2.dataset import Index, Source, encode_index, find_source, look, runs, slack_of
 from corgi2.errors import DamageError, NoRecordError, ShardError, SourceError, TooLargeError
 from corgi2.formats import format_of
 from corgi2.host import usable_memory
-from corgi2.offline.discard import discard_in_place, discardable
-from corgi2.offline.job import START_ANEW, Job, load_plan
+from corgi2.offline.discard import discard_in_place, discardable, discardable_aside
+from corgi2.offline.holdout import draw_shards
+from corgi2.offline.job import START_ANEW, Job, load_plan, read_plan
 from corgi2.offline.journal import DISCARDED, Journal
 from corgi2.offline.names import next_names, prefix_of
 from corgi2.offline.outline import outline
 from corgi2.offline.passes import Pass, first_pass
+from corgi2.offline.places import (
+    check_apart,
+    check_aside_apart,
+    check_aside_empty,
+    check_in_place,
+    check_links,
+    check_runs,
+    check_space,
+)
 from corgi2.offline.plan import Plan
-from corgi2.offline.resume import check_empty, check_not_back, check_own, with_what_is_left
+from corgi2.offline.resume import check_empty, check_not_back, check_own, check_own_aside, with_what_is_left
 from corgi2.offline.settings import Settings
-from corgi2.sizes import format_size
-from corgi2.stores import Entry, Options, Store, open_store
+from corgi2.offline.useless import check_useful
+from corgi2.stores import Entry, Options, Store, check_second, open_store, parse_url
 
 _log = logging.getLogger("corgi2")
-
-_FOREIGN_NAMES = ("index.json", "dataset_info.json", "state.json", "_metadata", "_common_metadata")
-
-_FOREIGN_SUFFIXES = (".idx", ".index", ".crc")
 
 
 def plan_shuffle(
@@ -41,10 +46,16 @@ def plan_shuffle(
     src_options: Options | None = None,
     dst_options: Options | None = None,
     restart: bool = False,
+    force: bool = False,
 ) -> Job:
     """The job that a shuffle would do. Nothing is touched, but in place ``restart`` discards an unfinished one, as long
-    as nothing was consumed; into another folder the run does that, once it is clear that it can begin."""
+    as nothing was consumed; into another folder the run does that, once it is clear that it can begin. ``force`` lets a
+    shuffle begin that gains nothing."""
+    if settings.holdout_to is not None:  # the same from wherever it is called
+        settings = replace(settings, holdout_to=str(parse_url(settings.holdout_to)))
     job = _planned(src, dst, settings, src_options, dst_options, restart)
+    if not job.is_begun and not job.is_continued and not force:
+        check_useful(job.plan, job.first)
     return replace(job, given_bytes=settings.buffer_bytes or 0)
 
 
@@ -57,14 +68,16 @@ def _planned(
     restart: bool,
 ) -> Job:
     with naming_ways_out(settings):
+        aside = None if settings.holdout_to is None else open_store(settings.holdout_to, dst_options)
         if not settings.in_place:
             if dst is None:
                 raise ValueError("name a folder to write to, or give in_place=True")
             target = open_store(os.fspath(dst), dst_options)
-            return _plan_to(find_source(src, src_options, "shuffle"), target, settings, restart)
+            return _plan_to(find_source(src, src_options, "shuffle"), target, settings, restart, aside, dst_options)
         if dst is not None:
             raise ValueError(f"in_place=True has no target (got {os.fspath(dst)}); leave out one of the two")
-        return _plan_in_place(src, settings, src_options, restart)
+        check_second(dst_options, aside is not None)
+        return _plan_in_place(src, settings, src_options, restart, aside, dst_options)
 
 
 @contextmanager
@@ -84,16 +97,25 @@ def naming_ways_out(settings: Settings) -> Iterator[None]:
         raise
 
 
-def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -> Job:
-    _check_apart(source, target)
+def _plan_to(
+    source: Source,
+    target: Store,
+    settings: Settings,
+    restart: bool,
+    aside: Store | None,
+    options: Options | None,
+) -> Job:
+    check_apart(source, target)
+    check_aside_apart(source, target, aside)
     journal, listing = Journal(target, 0), target.list()
-    _check_runs(listing, target)
+    check_runs(listing, target)
     if restart and 0 in runs(entry.path for entry in listing):
-        return _anew(source, journal, settings, listing)
+        return _anew(source, journal, settings, listing, aside, options)
     held = load_plan(journal)
     if held is None:
         check_empty(journal, listing)
-        return _new_job(source, target, settings, generation=0, prefix=prefix_of(source))
+        check_aside_empty(aside)
+        return _new_job(source, target, settings, 0, prefix_of(source), aside=aside)
     plan, index = held
     done = journal.read_done() if runs(entry.path for entry in listing).get(0, False) else None
     is_done, most = done is not None, done.buffer_bytes if done is not None else None
@@ -102,31 +124,58 @@ def _plan_to(source: Source, target: Store, settings: Settings, restart: bool) -
         if _is_same_leniently(plan, source):
             plan = plan.lenient()
         elif not is_done:
-            return _anew_leniently(source, journal, plan, listing)
+            return _anew_leniently(source, journal, plan, listing, aside, options)
     plan.check(source.url, settings, target.url, is_done, most)
     start_anew = _DELETE if is_done else START_ANEW
     source = replace(source, entries=_planned_entries(plan, index, source.entries, source.url, start_anew))
-    job = _resumed(plan, index, source, target)
+    job = _resumed(plan, index, source, target, aside)
     if not is_done:
         check_own(job, listing)
+        if aside is not None:
+            check_own_aside(plan, aside, aside.list())
     return job
 
 
-def _anew(source: Source, journal: Journal, settings: Settings, listing: Sequence[Entry]) -> Job:
+def _anew(
+    source: Source,
+    journal: Journal,
+    settings: Settings,
+    listing: Sequence[Entry],
+    aside: Store | None,
+    options: Options | None,
+) -> Job:
     """A plan in place of an unfinished one, which is discarded when the new one begins."""
     ours = tuple(discardable(journal, listing))
-    job = _new_job(source, journal.store, settings, 0, prefix_of(source), sum(entry.size for entry in listing))
-    return replace(job, discarded=ours)
+    old = _old_aside(journal, options)
+    if old is None or aside is None or old[0].url != aside.url:
+        check_aside_empty(aside)
+    freed = sum(entry.size for entry in listing)
+    job = _new_job(source, journal.store, settings, 0, prefix_of(source), freed, aside)
+    return replace(job, discarded=ours, aside_discarded=old)
+
+
+def _old_aside(journal: Journal, options: Options | None) -> tuple[Store, tuple[str, ...]] | None:
+    """What the unfinished shuffle there has held out."""
+    plan = read_plan(journal)
+    address = plan.settings.holdout_to
+    return None if address is None else discardable_aside(plan, open_store(address, options))
 
 
 def _is_same_leniently(plan: Plan, source: Source) -> bool:
     """Whether the plan would be this one if it had been made with --skip-bad: then its groups stay."""
     settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)
-    other, _ = foresee(source, settings, plan.generation, plan.prefix)
+    other, _, _ = foresee(source, settings, plan.generation, plan.prefix)
     return replace(other, settings=plan.settings).equals(plan)
 
 
-def _anew_leniently(source: Source, journal: Journal, plan: Plan, listing: Sequence[Entry]) -> Job:
+def _anew_leniently(
+    source: Source,
+    journal: Journal,
+    plan: Plan,
+    listing: Sequence[Entry],
+    aside: Store | None,
+    options: Options | None,
+) -> Job:
     """Where blocks are parts of shards, their groups are others than those of whole shards, which --skip-bad mixes."""
     other = journal.other()
     if other:
@@ -135,19 +184,27 @@ def _anew_leniently(source: Source, journal: Journal, plan: Plan, listing: Seque
             hint=f"end it, and give the command again (if it is dead, delete {journal.lock_path} there first)",
         )
     settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)
-    job = _anew(source, journal, settings, listing)
+    job = replace(_anew(source, journal, settings, listing, aside, options), is_continued=True)
     _log.warning(
         "%s: skip_bad=True mixes whole shards; what was mixed in parts of them is made anew", journal.store.url
     )
     return job
 
 
-def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Options | None, restart: bool) -> Job:
+def _plan_in_place(
+    src: str | os.PathLike[str],
+    settings: Settings,
+    options: Options | None,
+    restart: bool,
+    aside: Store | None,
+    aside_options: Options | None,
+) -> Job:
     store, patterns = look(src, options)
     listing = store.list()
     begun = {run: done for run, done in runs(entry.path for entry in listing).items() if not done}
     if restart and begun and 0 not in begun:
-        discard_in_place(Journal(store, max(begun)), listing)
+        journal = Journal(store, max(begun))
+        discard_in_place(journal, listing, _old_aside(journal, aside_options))
         listing, begun = store.list(), {}
     if 0 in begun:
         raise SourceError(
@@ -156,10 +213,12 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
     if not begun:
         source = find_source(src, options, "shuffle")
         generation, prefix = next_names(source, listing)
-        _check_in_place(source, prefix)
-        _check_links(source, listing)
+        check_in_place(source, prefix)
+        check_links(source, listing)
         check_not_back(store, [entry.path for entry in listing])
-        return _new_job(source, store, settings, generation, prefix)
+        check_aside_apart(source, store, aside)
+        check_aside_empty(aside)
+        return _new_job(source, store, settings, generation, prefix, aside=aside)
     (generation,) = begun
     held = load_plan(Journal(store, generation))
     if held is None:
@@ -169,26 +228,40 @@ def _plan_in_place(src: str | os.PathLike[str], settings: Settings, options: Opt
         raise SourceError(f"{store.url}: a restart of the shuffle in place was stopped there; give it again")
     plan.check(store.url, settings, store.url, is_done=False)
     source = Source(store, tuple(index.entries), format_of(plan.suffix), (), patterns)
-    return with_what_is_left(_resumed(plan, index, source, store), listing)
+    if aside is not None:
+        check_own_aside(plan, aside, aside.list())
+    return with_what_is_left(_resumed(plan, index, source, store, aside), listing)
 
 
 def _new_job(
-    source: Source, target: Store, settings: Settings, generation: int, prefix: str, freed_bytes: int = 0
+    source: Source,
+    target: Store,
+    settings: Settings,
+    generation: int,
+    prefix: str,
+    freed_bytes: int = 0,
+    aside: Store | None = None,
 ) -> Job:
-    plan, first = foresee(source, settings, generation, prefix)
-    job = Job(plan, target, first.index, first, is_begun=False)
+    plan, index, first = foresee(source, settings, generation, prefix)
+    job = Job(plan, target, index, first, is_begun=False, aside=aside)
     target.check_writable()
-    _check_space(job, freed_bytes)
+    check_space(job, target, job.needed_bytes, freed_bytes)
+    if aside is not None:
+        aside.check_writable()
+        check_space(job, aside, job.held_bytes, freed_bytes)
     return job
 
 
-def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Plan, Pass]:
-    """What a shuffle would do, and its first pass; no target is needed to know."""
+def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Plan, Index, Pass]:
+    """What a shuffle would do, the blocks that it was planned with, and its first pass; no target is needed to know."""
     buffer_bytes = settings.buffer_bytes or usable_memory() // 2
+    source, held = draw_shards(source, settings)
     profile = _profile(source, settings.skip_bad)
     blocks = outline(source, settings, buffer_bytes, profile)
     plan = Plan(
         source=source.url,
+        named=source.named,
+        options=dict(source.options),
         suffix=source.format.suffix,
         settings=settings,
         buffer_bytes=buffer_bytes,
@@ -197,10 +270,12 @@ def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str
         shards=len(blocks.source.entries),
         profile=profile,
         growth=blocks.growth,
+        slack=slack_of(blocks.source, blocks.index) if settings.passes > 1 else 1.0,
         blocks_sha256=hashlib.sha256(encode_index(blocks.index)).hexdigest(),
         skipped=blocks.skipped,
+        held=held,
     )
-    return plan, first_pass(blocks.source, blocks.index, plan)
+    return plan, blocks.index, first_pass(blocks.source, blocks.index, plan)
 
 
 def _profile(source: Source, skip_bad: bool) -> str:
@@ -215,82 +290,17 @@ def _profile(source: Source, skip_bad: bool) -> str:
                 raise
 
 
-def _resumed(plan: Plan, index: Index, source: Source, target: Store) -> Job:
-    return Job(plan, target, index, first_pass(source, index, plan), is_begun=True)
-
-
-def _check_apart(source: Source, target: Store) -> None:
-    if source.store.holds(target, source.levels) or target.holds(source.store):
-        raise SourceError(
-            f"{target.url}: lies in the source {source.url}, or around it; name another folder, or give in_place=True"
-        )
-
-
-def _check_runs(listing: Iterable[Entry], target: Store) -> None:
-    later = [run for run in runs(entry.path for entry in listing) if run]
-    if later:
-        raise SourceError(f"{target.url}: has been shuffled in place since; name an empty folder")
-
-
-def _check_in_place(source: Source, prefix: str) -> None:
-    example = f"{prefix}000000{source.format.suffix}"
-    if not is_matched(source, example):
-        raise SourceError(
-            f"{source.url}: a new shard would be {example}, which does not match what you named "
-            f"({', '.join(source.patterns or ())[:80]}); name the folder, or a glob that does"
-        )
-    stale = _foreign_indexes(source)
-    if stale:
-        raise SourceError(
-            f"{source.url}/{stale[0]}: looks like an index of the shards, which would go stale (files of the kind: "
-            f"{len(stale)}); move it away, or shuffle into another folder"
-        )
-
-
-def _check_links(source: Source, listing: Iterable[Entry]) -> None:
-    """Deleting a shard that a link names would free nothing, and leave a name of nothing where a link names a shard."""
-    linked = next((entry for entry in source.entries if entry.file is not None and entry.file.is_linked), None)
-    if linked is not None:
-        raise SourceError(
-            f"{source.url}/{linked.path}: is reached by a link, and in place deletes what it has shuffled; put the "
-            "file itself there, or shuffle into another folder"
-        )
-    paths = {entry.path for entry in source.entries}
-    for first, second in same_files(listing):
-        if first.path in paths or second.path in paths:
-            raise SourceError(
-                f"{source.url}/{second.path}: is the same file as {first.path}, and in place deletes what it has "
-                "shuffled; remove one of the names, or shuffle into another folder"
-            )
-
-
-def _foreign_indexes(source: Source) -> list[str]:
-    """Files that describe shards: known names, and names that begin like a shard's."""
-    stems = {entry.path.removesuffix(source.format.suffix) for entry in source.entries}
-    return [
-        path
-        for path in source.others
-        if posixpath.basename(path) in _FOREIGN_NAMES
-        or path.endswith(_FOREIGN_SUFFIXES)
-        or any(path[:end] in stems for end in range(len(path)))
-    ]
-
-
-def _check_space(job: Job, freed_bytes: int) -> None:
-    free = job.target.free_bytes()
-    if free is not None and job.needed_bytes > free + freed_bytes:
-        raise SourceError(
-            f"{job.target.url}: {format_size(free)} are free, {format_size(job.needed_bytes)} are needed",
-            hint="make room"
-            + ("" if job.plan.settings.in_place else ", name another disk, or shuffle with in_place=True"),
-            kind="space",
-        )
+def _resumed(plan: Plan, index: Index, source: Source, target: Store, aside: Store | None) -> Job:
+    return Job(plan, target, index, first_pass(source, index, plan), is_begun=True, aside=aside)
 
 
 def _planned_entries(plan: Plan, index: Index, found: Iterable[Entry], url: str, start_anew: str) -> tuple[Entry, ...]:
     """The shards as planned, if they still are what they were."""
     now, planned, listed = {entry.path: entry for entry in found}, index.entries, list[Entry | None]()
     left_out = {each.shard.removeprefix(f"{url}/") for each in plan.skipped}
+    for entry in plan.held:
+        if now.pop(entry.path, None) != entry:
+            raise SourceError(f"{url}/{entry.path}: has changed since the shuffle began", hint=start_anew)
     for entry in planned:
         listed.append(now.pop(entry.path, None))
         if listed[-1] != entry:

@@ -9,7 +9,7 @@ from corgi2.sizes import format_seconds, format_size, plural
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What a shuffle did. Reads, writes and deletes are those that the stores counted, planning included."""
+    """What a shuffle did. Reads and writes are those of shards, as its plan foresees them, also between passes."""
 
     records: int
     bytes: int
@@ -21,12 +21,20 @@ class Report:
     reads: int
     writes: int
     deletes: int
+    other_requests: int
+    """Requests for planning, markers, the plan and the index."""
     seconds: float
     buffer_bytes: int
     resumed_groups: int
     """Groups that an earlier run, or another at the same time, had finished."""
     skipped: tuple[Skipped, ...]
-    """The damage in shards that were left out."""
+    """The errors of damaged shards that were left out."""
+    held_records: int = 0
+    held_shards: int = 0
+    held_writes: int = 0
+    """What was held out."""
+    holdout: str | None = None
+    """The address of the held-out records."""
 
     @property
     def was_complete(self) -> bool:
@@ -40,10 +48,15 @@ class Report:
         """As the command line prints it."""
         text = (
             f"{plural(self.records, 'record')} in {plural(self.shards, 'shard')}, {format_size(self.bytes)}; "
-            f"{plural(self.reads, 'read')}, {plural(self.writes, 'write')}, {format_seconds(self.seconds)}"
+            f"{plural(self.reads, 'read')} and {plural(self.writes, 'write')} of shards, {format_seconds(self.seconds)}"
         )
         done = ", complete already" if self.was_complete else ""
-        return "\n".join([text + done, *(f"left out: {each}" for each in self.skipped)])
+        held = (
+            f"{plural(self.held_records, 'record')} in {plural(self.held_shards, 'shard')}, "
+            f"{plural(self.held_writes, 'write')}"
+        )
+        lines = [text + done, *([f"held out to {self.holdout}: {held}"] if self.holdout else [])]
+        return "\n".join([*lines, *(f"left out: {each}" for each in self.skipped)])
 
     def __str__(self) -> str:
         return self.as_text()

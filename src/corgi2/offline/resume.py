@@ -1,6 +1,5 @@
-"""What lies in a target already: whose it is, whether a shuffle can resume it, and discarding it."""
+"""What already lies in a target: whose it is, whether a shuffle can resume it, and discarding it."""
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -8,8 +7,10 @@ from corgi2.dataset import CORGI_FOLDER, Index, is_matched, runs, with_replaced
 from corgi2.errors import ShardError, SourceError
 from corgi2.offline.job import Job, load_plan
 from corgi2.offline.journal import Journal
+from corgi2.offline.names import new_shards
 from corgi2.offline.outline import EMPTY
 from corgi2.offline.plan import Plan
+from corgi2.sizes import plural
 from corgi2.stores import Entry, Store
 
 
@@ -17,38 +18,47 @@ def check_empty(journal: Journal, listing: Iterable[Entry]) -> None:
     foreign = [entry.path for entry in listing if not entry.path.startswith(journal.source_path(""))]
     if foreign:
         raise SourceError(
-            f"{journal.store.url}: is not empty ({len(foreign)} files, such as {foreign[0]}), and no shuffle of ours; "
-            "name an empty folder"
+            f"{journal.store.url}: is not empty ({plural(len(foreign), 'file')}, such as {foreign[0]}), and not "
+            "a shuffle of corgi2; name an empty folder"
         )
 
 
 def check_own(job: Job, listing: Iterable[Entry]) -> None:
-    """What lies in an unfinished target is what the shuffle has written there, or will write."""
+    """Check that an unfinished target holds only what the shuffle has written there, or will write."""
     most = len(job.first.groups) * job.first.shards if job.first.is_last else None
     foreign = foreign_files(job.plan, (entry.path for entry in listing), most)
     if foreign:
         raise SourceError(
-            f"{job.target.url}/{foreign[0]}: is no shard of the unfinished shuffle there (files of the kind: "
-            f"{len(foreign)}); move it away, to resume"
+            f"{job.target.url}/{foreign[0]}: is not a shard of the unfinished shuffle there (such files: "
+            f"{len(foreign)}); move it away to resume"
         )
 
 
+def check_own_aside(plan: Plan, store: Store, listing: Iterable[Entry]) -> None:
+    """Check that everything in the folder for held-out records was held out by this shuffle."""
+    foreign = foreign_aside(plan, (entry.path for entry in listing))
+    if foreign:
+        raise SourceError(
+            f"{store.url}/{foreign[0]}: was not held out by the unfinished shuffle (such files: "
+            f"{len(foreign)}); move it away to resume"
+        )
+
+
+def foreign_aside(plan: Plan, paths: Iterable[str]) -> list[str]:
+    """Files that are neither held-out shards of a shuffle, nor kept next to them."""
+    held = {entry.path for entry in plan.held}
+    return [path for path in foreign_files(plan, paths) if path not in held]
+
+
 def foreign_files(plan: Plan, paths: Iterable[str], most: int | None = None) -> list[str]:
-    """Files that are neither new shards, of which there are so many at the most, nor what is kept beside them."""
+    """Files that are neither new shards, of which there are at most ``most``, nor kept next to them."""
     ours = new_shards(plan, paths := list(paths), most)
     return [path for path in paths if not path.startswith(f"{CORGI_FOLDER}/") and path not in ours]
 
 
-def new_shards(plan: Plan, paths: Iterable[str], most: int | None = None) -> set[str]:
-    """Those that are named like what the shuffle writes, numbered below ``most``."""
-    shard = re.compile(rf"{re.escape(plan.prefix)}(\d{{6,}}){re.escape(plan.suffix)}")
-    found = ((path, shard.fullmatch(path)) for path in paths)
-    return {path for path, match in found if match and (most is None or int(match[1]) < most)}
-
-
 def check_not_back(store: Store, paths: Sequence[str]) -> None:
     """A run that was held up while another finished, and a third shuffled its new shards again, writes some of these
-    once more when it wakes up: their records would be there twice."""
+    again when it wakes up: their records would be there twice."""
     done = [run for run, is_done in runs(paths).items() if run and is_done]
     plans = [held for run in done if len(done) > 1 and (held := _old_plan(Journal(store, run)))]
     written = {path for plan, _ in plans for path in new_shards(plan, paths)}
@@ -56,12 +66,12 @@ def check_not_back(store: Store, paths: Sequence[str]) -> None:
     if back:
         raise SourceError(
             f"{store.url}/{back[0]}: its records were shuffled in place again, into newer shards, and it is back "
-            f"(shards of the kind: {len(back)}); delete it, or move it away"
+            f"(such shards: {len(back)}); delete it, or move it away"
         )
 
 
 def _old_plan(journal: Journal) -> tuple[Plan, Index] | None:
-    """None where it cannot be read: nothing but a check rests on it."""
+    """None if it cannot be read: only a check depends on it."""
     try:
         return load_plan(journal)
     except SourceError:
@@ -69,8 +79,8 @@ def _old_plan(journal: Journal) -> tuple[Plan, Index] | None:
 
 
 def with_what_is_left(job: Job, listing: Iterable[Entry]) -> Job:
-    """In place: all shards are there that were not consumed, and no others. One that is damaged stops a shuffle, and
-    may have been restored: what no marker speaks of was consumed by nobody, so that it is read as it is now."""
+    """In place: check that all shards that were not consumed are there, and no others. A damaged shard stops a shuffle,
+    and may have been restored: if no marker names it, it was not consumed, and is read as it is now."""
     now, pass_ = {entry.path: entry for entry in listing}, job.first
     done = job.journal.marked(1, len(pass_.groups))
     consumed = {pass_.source.entries[block].path for group in done for block in pass_.groups[group].tolist()}
@@ -78,6 +88,8 @@ def with_what_is_left(job: Job, listing: Iterable[Entry]) -> Job:
     left = tuple(
         _left(job, entry, now.pop(entry.path, None), entry.path in consumed, known) for entry in job.index.entries
     )
+    for entry in job.plan.held:
+        _left_aside(job, entry, now.pop(entry.path, None))
     _check_new(job, now)
     replaced = tuple(new for old, new in zip(job.index.entries, left, strict=True) if new != old)
     if not replaced:
@@ -92,12 +104,22 @@ def _left(job: Job, planned: Entry, found: Entry | None, is_consumed: bool, know
     if found == planned or (found is None and is_consumed):
         return planned
     if found is None:
-        raise SourceError(f"{name}: is gone, and was not shuffled yet; restore it from a backup, to resume")
+        raise SourceError(f"{name}: is gone, and was not shuffled yet; restore it from a backup to resume")
     if is_consumed and found not in known:
-        raise SourceError(f"{name}: has changed, and what it was is in new shards already; move it away, to resume")
+        raise SourceError(f"{name}: has changed, and its old content is already in new shards; move it away to resume")
     if not found.size:
         raise ShardError(name, 0, EMPTY)
     return planned if is_consumed else found
+
+
+def _left_aside(job: Job, planned: Entry, found: Entry | None) -> None:
+    """Check a shard that is held out, and deleted once its copy is safe."""
+    number = job.plan.held.index(planned)
+    if found != planned and (job.holdout is None or job.holdout.journal.read_marker(1, number) is None):
+        wrong = "is gone" if found is None else "has changed"
+        raise SourceError(
+            f"{job.target.url}/{planned.path}: {wrong}, and was not held out yet; restore it from a backup to resume"
+        )
 
 
 def _check_new(job: Job, others: Iterable[str]) -> None:
@@ -105,5 +127,5 @@ def _check_new(job: Job, others: Iterable[str]) -> None:
         ours = path.startswith((job.plan.prefix, f"{CORGI_FOLDER}/"))
         if not ours and path.endswith(job.plan.suffix) and is_matched(job.first.source, path):
             raise SourceError(
-                f"{job.target.url}/{path}: is new since the shuffle in place began; move it away, to resume"
+                f"{job.target.url}/{path}: is new since the shuffle in place began; move it away to resume"
             )

@@ -1,4 +1,4 @@
-"""Damaged shards that a shuffle left out, as values: which, and what is wrong with it."""
+"""Damaged shards that a shuffle left out, as values: which ones, and what is wrong with them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,5 +26,5 @@ class Skipped:
 
 
 def decode_skipped(fields: Iterable[Mapping[str, Any]]) -> tuple[Skipped, ...]:
-    """From what was kept of them."""
+    """Decode them from what was kept."""
     return tuple(Skipped(each["shard"], each["offset"], each["problem"]) for each in fields)

@@ -1,4 +1,4 @@
-"""The threads of a shuffle: they read, hash, gather, write and settle, and end when they are told to."""
+"""The threads of a shuffle: they read, hash, gather, write and settle, and end when told to."""
 
 import itertools
 import threading
@@ -8,19 +8,21 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from corgi2.budget import Crew
 from corgi2.host import processors, release_unused
 
 _LAST_WORDS_SECONDS = 1.0
-"""How long threads may take to put things in order after an interrupt."""
+"""How long threads may take to clean up after an interrupt."""
 
 
 class Threads:
-    """Those that read, those that hash what was read, those that write, one that gathers for a lonely writer, and one
-    that waits for the shards of a group to arrive."""
+    """Threads that read, some of which decode at the same time, that hash what was read, and that write; one that
+    gathers for a single writer, and one that waits for the shards of a group to arrive."""
 
-    def __init__(self, readers: int, writers: int) -> None:
-        self.readers, self.writers = ThreadPoolExecutor(readers), ThreadPoolExecutor(writers)
-        self.hashers = ThreadPoolExecutor(min(readers, processors()))
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self.readers, self.writers = ThreadPoolExecutor(crew.readers), ThreadPoolExecutor(crew.writers)
+        self.hashers = ThreadPoolExecutor(min(crew.readers, processors()))
         self.gatherer, self.settler = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
         self.stop = threading.Event()
         self._writing: set[Future[Any]] = set()
@@ -35,8 +37,8 @@ class Threads:
 
     @contextmanager
     def stopping(self) -> Iterator[None]:
-        """Whatever ends this early stops all threads, at their next step. An interrupt waits a moment for what they
-        were writing to be put in order, and no longer."""
+        """Any early end stops all threads at their next step. An interrupt waits a moment for them to clean up what
+        they were writing, and no longer."""
         try:
             yield
         except BaseException as error:
@@ -45,8 +47,8 @@ class Threads:
             raise
 
     def map(self, task: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-        """By the readers. When it returns, or raises, none of them is at work any more on what it was given: an arena
-        that is read into again must not be written to by those that were before."""
+        """Map by the readers. When this returns, or raises, none of them is still at work on its item: an arena that is
+        reused must not be written to by earlier reads."""
         futures = [self.readers.submit(task, item) for item in items]
         wait(futures, return_when=FIRST_EXCEPTION)
         for future in futures:
@@ -59,7 +61,7 @@ class Threads:
 
     def gathered(self) -> None:
         """Wait until nothing is being gathered any more."""
-        with suppress(RuntimeError, CancelledError):  # where all threads are ended, nobody gathers
+        with suppress(RuntimeError, CancelledError):  # if all threads have ended, none gathers
             self.gatherer.submit(int).result()
 
     def write(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
@@ -75,7 +77,7 @@ _Item = TypeVar("_Item")
 
 
 def ahead(pool: ThreadPoolExecutor, items: Iterable[_Item]) -> Iterator[_Item]:
-    """Items, of which the next ones are made by the pool while one is used. In the end the pool keeps no memory."""
+    """Items; the pool makes the next ones while one is used. At the end the pool keeps no memory."""
     source = itertools.chain(items, _released())
     ready = deque(pool.submit(next, source, None) for _ in range(_AHEAD))
     while (item := ready.popleft().result()) is not None:
@@ -84,20 +86,20 @@ def ahead(pool: ThreadPoolExecutor, items: Iterable[_Item]) -> Iterator[_Item]:
 
 
 def _released() -> Iterator[Any]:
-    """Nothing, but whoever asks gives back what it does not need."""
+    """Yields nothing, but makes the thread that asks return memory that it does not need."""
     release_unused()
     yield from ()
 
 
 class Latch:
-    """Waits until everybody who holds it has let go."""
+    """Waits until all who hold it have let go."""
 
     def __init__(self) -> None:
         self._held = 0
         self._changed = threading.Condition()
 
     def hold(self) -> Callable[[], None]:
-        """A function that lets go; calling it twice does no harm."""
+        """A function that lets go; calling it twice is harmless."""
         with self._changed:
             self._held += 1
         released = threading.Lock()

@@ -11,7 +11,7 @@ _SHOWN = 3
 
 @contextmanager
 def naming_ways_back(job: Job) -> Iterator[None]:
-    """Errors about shards that lie between two passes say how these are made again."""
+    """Makes errors about shards between two passes say how these are made again."""
     try:
         yield
     except ShardError as error:
@@ -22,14 +22,14 @@ def naming_ways_back(job: Job) -> Iterator[None]:
 
 
 def _way_back(job: Job, number: int, group: int) -> str:
-    """To a shard that a group wrote for the next pass. What later passes read was deleted as it was consumed."""
+    """How to get back a shard that a group wrote for the next pass. What later passes read is deleted once consumed."""
     in_place, marker = job.plan.settings.in_place, job.journal.marker_path(number, group)
     if number == 1 and not in_place:
-        return f"delete {marker} there, and give the same command again: its group is made anew, the others stay"
+        return f"delete {marker} there, and run the same command again: its group is made again, the others stay"
     if not in_place:
-        return "give the same command with restart=True, which discards what was written and begins anew"
+        return "run the same command with restart=True, which discards what was written and starts over"
     if number == 1:
         made_of = [job.index.entries[block].path for block in job.first.groups[group].tolist()]
         names = ", ".join(made_of[:_SHOWN]) + (f" and {len(made_of) - _SHOWN} more" if len(made_of) > _SHOWN else "")
-        return f"restore what it was made of from a backup ({names}), delete {marker}, and give the same command again"
+        return f"restore what it was made of from a backup ({names}), delete {marker}, and run the same command again"
     return "what it was made of was consumed: restore it, or the whole folder, from a backup"

@@ -1,37 +1,57 @@
 """The loader: random blocks are read into a buffer, shuffled and handed out, each example once per epoch.
 
-Every trainer's adapter stands on `feed`: `loader` for plain Python, `corgi2.torch` for PyTorch; a new trainer gets
-one beside `corgi2.torch`. `room` says how many blocks fit the buffer, `buffers` reads them ahead, `portions` cuts
-batches, `place` is where a reader is (the state that is saved), `ranks` who it is, `epochs` how processes agree on
-an epoch, and `stack` what only the stack tells about torch's workers.
+Every trainer's adapter builds on `feed`: `loader` for plain Python, `corgi2.torch` for PyTorch; an adapter for a new
+trainer goes next to `corgi2.torch`. `room` says how many blocks fit in the buffer, `buffers` reads them ahead,
+`portions` and `batches` cut what is handed out, `place` is where a reader is, `state` how that is saved, `ranks` which
+rank it is, `journey` how one process counts what it gives out, `epochs` how processes agree on an epoch that nobody
+counts, `unnamed` the memory that they share, and `stack` what only the stack tells about torch's workers. `slots` hand
+batches over from a worker to its parent, as `layouts` lays them out; `transforming` calls a transform, in threads if
+there are to be some.
 """
 
 from corgi2.online.epochs import BEGIN, LOAD, SET, Event, Iteration, Log
-from corgi2.online.feed import BatchFormat, Feed, Picks, Tail, Transform
+from corgi2.online.feed import Affinity, BatchFormat, Feed, Items, Picks, Tail, auto_buffer
+from corgi2.online.journey import Journey, Stage, Turn, place_of_turn
+from corgi2.online.layouts import Foreign
 from corgi2.online.loader import Loader
 from corgi2.online.place import Cursor, Place
 from corgi2.online.portions import Taken
-from corgi2.online.room import room_for
-from corgi2.online.stack import SHARDERS, answering_pipe, sharder
+from corgi2.online.room import Beside, room_for
+from corgi2.online.slots import Packed, Ring, unpack
+from corgi2.online.stack import SHARDERS, answering_pipe, is_batched_again, sharder
+from corgi2.online.transforming import Transform
 
 __all__ = [
     "BEGIN",
     "LOAD",
     "SET",
     "SHARDERS",
+    "Affinity",
     "BatchFormat",
+    "Beside",
     "Cursor",
     "Event",
     "Feed",
+    "Foreign",
+    "Items",
     "Iteration",
+    "Journey",
     "Loader",
     "Log",
+    "Packed",
     "Picks",
     "Place",
+    "Ring",
+    "Stage",
     "Tail",
     "Taken",
     "Transform",
+    "Turn",
     "answering_pipe",
+    "auto_buffer",
+    "is_batched_again",
+    "place_of_turn",
     "room_for",
     "sharder",
+    "unpack",
 ]

@@ -21,9 +21,10 @@ from corgi2.errors import ShardError, SourceError
 from corgi2.online.room import Room
 from corgi2.order import Deal, Indices
 from corgi2.records import Arena, Group, WatchedShard
+from corgi2.sizes import plural
 
 Take = Callable[[Indices], Any]
-"""Gives some records of a group: as a table, as columns, or as samples."""
+"""Returns some records of a group: as a table, as columns, or as samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +35,50 @@ class Filled:
     records: int
     row_bytes: int
     take: Take
-    """Gives its records, in any order."""
+    """Returns its records, in any order."""
+    home: Callable[[int], str] = str
+    """Names one of them, by the shard that it came from."""
     read_on: Callable[[], None] = lambda: None
-    """To be called when the first of them are out: the next buffer is read from then on, if it is not already."""
+    """To be called when the first of them are out: from then on the next buffer is read, if it is not already."""
 
 
 class Readers:
-    """The threads that fill the buffers of one iteration. `close` waits for them. Whoever is merely dropped tells them
-    to stop, and no more: the garbage collector drops things in any thread, in one of these, too, and under any lock.
-    What they still write to is theirs until they are done."""
+    """The threads that fill the buffers of one iteration. `close` waits for them. Merely dropping this object only
+    tells them to stop: the garbage collector drops objects in any thread, even in one of these, and under any lock. The
+    memory that they still write to is theirs until they are done."""
 
     def __init__(self) -> None:
         self.stop = _Stop()
-        self._pools: tuple[ThreadPoolExecutor, ...] = ()
-        self._known, self._leaving = list[threading.Thread](), _leaving  # modules lose their names in the end
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._known, self._leaving = list[threading.Thread](), _leaving  # at exit, modules lose their names
 
     def start(self, threads: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-        """One that fills buffer after buffer, and those that read for it."""
+        """One thread that fills buffer after buffer, and those that read for it."""
+        return self.pool("ahead", 1), self.pool("read", threads)
+
+    def pool(self, name: str, threads: int) -> ThreadPoolExecutor:
+        """The threads of that name; begun when they are first asked for."""
         if not self._pools:
             _see_off()
-            note = partial(_note, self._known)
-            self._pools = tuple(
-                ThreadPoolExecutor(count, f"corgi2-{name}", note) for count, name in ((1, "ahead"), (threads, "read"))
-            )
-        ahead, pool = self._pools
-        return ahead, pool
+        if name not in self._pools:
+            self._pools[name] = ThreadPoolExecutor(threads, f"corgi2-{name}", partial(_note, self._known))
+        return self._pools[name]
 
     def __del__(self) -> None:
-        """Takes no lock. Pools that nobody holds any more end their threads themselves."""
+        """Takes no lock. Pools that nothing refers to any more end their threads themselves."""
         self.stop.set()
         self._leaving.extend(self._known)
 
     def close(self) -> None:
         self.stop.set()
-        if not sys.is_finalizing():  # which has ended all threads
-            for pool in self._pools:
+        if not sys.is_finalizing():  # at exit, all threads have ended
+            for pool in self._pools.values():
                 pool.shutdown(cancel_futures=True)
             self._known.clear()
 
 
 _leaving: list[threading.Thread] = []
-"""Those that were told to stop, and that nobody has waited for."""
+"""Threads that were told to stop, but not waited for yet."""
 
 _FAREWELL_SECONDS = 10.0
 
@@ -84,10 +88,10 @@ def _note(known: list[threading.Thread]) -> None:
 
 
 def _see_off() -> None:
-    """Wait a while for those that were told to stop, before others take as much memory as they hold."""
+    """Wait a while for threads that were told to stop, before others take as much memory as they hold."""
     deadline = time.monotonic() + _FAREWELL_SECONDS
     while _leaving:
-        with suppress(IndexError):  # somebody else sees it off
+        with suppress(IndexError):  # another thread waits for it
             thread = _leaving.pop()
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -101,15 +105,15 @@ def fill(
     decoding: bool,
     readers: Readers,
 ) -> Iterator[Filled]:
-    """Buffers, one after another; while one is used, the next is read. Whoever asks for the next has done with it. The
-    first comes alone, so that nothing delays what is waited for. ``taker`` tells how records are given out, and
-    ``decoding`` whether that is decoded."""
+    """Buffers, one after another; while one is used, the next is read. Asking for the next means being done with the
+    current one. The first comes alone, so that nothing delays it. ``taker`` tells how records come out, and
+    ``decoding`` whether they are decoded."""
     arenas = Arena(room.capacity), Arena(room.capacity)
     coming: dict[int, Future[Filled]] = {}
-    (ahead, pool), stop = readers.start(room.threads), readers.stop
+    (ahead, pool), stop = readers.start(room.fetchers), readers.stop
 
     def fill_one(part: Deal, arena: Arena) -> Filled:
-        group = _read(catalog, part, arena, pool, stop, decoding)
+        group = _read(catalog, part, arena, pool, room, stop, decoding)
         return _filled(catalog, part, group, taker(group))
 
     def start(number: int) -> None:
@@ -127,26 +131,37 @@ def fill(
 
 
 def _read(
-    catalog: Catalog, part: Deal, arena: Arena, pool: ThreadPoolExecutor, stop: threading.Event, decoding: bool
+    catalog: Catalog,
+    part: Deal,
+    arena: Arena,
+    pool: ThreadPoolExecutor,
+    room: Room,
+    stop: threading.Event,
+    decoding: bool,
 ) -> Group:
     arena.clear()
-    pieces = catalog.index.pieces(catalog.source, part.block.tolist())
+    pieces = catalog.index.pieces(catalog.source, part.block.tolist(), min(room.fetchers, len(part.block)))
+    if (cache := catalog.cache) is not None:
+        pieces = [replace(piece, file=cache.shard(piece.file, stop)) for piece in pieces]
     watched = [replace(piece, file=WatchedShard(piece.file, _ignore, stop)) for piece in pieces]
     try:
-        group = catalog.source.format.read(watched, arena, pool.map, decoding=decoding)
+        group = catalog.source.format.read(watched, arena, pool.map, decoding=decoding, decoders=room.decoders)
     except MemoryError as error:
         raise SourceError(f"{catalog.source.url}: {error}; give a larger buffer, or run corgi2 index once") from error
     for piece, found in zip(pieces, group.counts, strict=True):
         if catalog.is_counted and found != piece.records:
-            raise ShardError(piece.file.name, piece.start, f"{found} records where {piece.records} were indexed")
+            raise ShardError(
+                piece.file.name, piece.start, f"{plural(found, 'record')} where {piece.records} were indexed"
+            )
     return group
 
 
 def _filled(catalog: Catalog, part: Deal, group: Group, take: Take) -> Filled:
     footprint = catalog.index.column("footprint")[part.block].sum()
     row_bytes = max(1, int(footprint) // max(1, group.records))
+    home = partial(_home, catalog, part, group.counts)
     if not catalog.is_counted or (part.counts == group.counts).all():
-        return Filled(part, group.records, row_bytes, take)
+        return Filled(part, group.records, row_bytes, take, home)
     starts = np.cumsum(group.counts) - group.counts
     chosen = np.concatenate(
         [
@@ -154,12 +169,20 @@ def _filled(catalog: Catalog, part: Deal, group: Group, take: Take) -> Filled:
             for begin, block, first, last in zip(starts, *map(list, (part.block, part.first, part.last)), strict=True)
         ]
     )
-    return Filled(part, len(chosen), row_bytes, lambda records: take(chosen[records]))
+    return Filled(part, len(chosen), row_bytes, lambda records: take(chosen[records]), lambda n: home(chosen[n]))
+
+
+def _home(catalog: Catalog, part: Deal, counts: Sequence[int], record: int) -> str:
+    ends = np.cumsum(counts)
+    number = int(np.searchsorted(ends, record, "right"))
+    (piece,) = catalog.index.pieces(catalog.source, [int(part.block[number])])
+    row = int(record - ends[number] + counts[number])
+    return f"{piece.file.name}: record {row} of the block at byte {piece.start}"
 
 
 class _Stop(threading.Event):
-    """Is set, too, once the process is about to end: it waits for all threads of pools. Setting it takes no lock, and
-    nobody waits for it."""
+    """Also counts as set once the process is about to end, which waits for all threads of pools. Setting it takes no
+    lock, and nothing waits for it."""
 
     _is_told = False
 
@@ -171,4 +194,4 @@ class _Stop(threading.Event):
 
 
 def _ignore(_: int) -> None:
-    """Nobody watches how far a buffer is."""
+    """Used if nothing watches how far a buffer is."""

@@ -7,14 +7,14 @@ every process works out the same.
 import fcntl
 import os
 import struct
-import sys
-import tempfile
 import uuid
 import weakref
 from collections.abc import Callable
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
 from typing import Any, NamedTuple
+
+from corgi2.online.unnamed import unnamed_file
 
 SET, LOAD, BEGIN = range(3)
 _RECORD = struct.Struct("16q")
@@ -143,10 +143,10 @@ class Log:
     the same. So there is no lock that a worker could be killed with, nor a name that could be left behind.
     """
 
-    def __init__(self, owner: Callable[[], int]) -> None:
-        """``owner`` tells whose loader this process reads for."""
+    def __init__(self, owner: Callable[[], int], epoch: int = 0) -> None:
+        """``owner`` tells whose loader this process reads for; the first iteration gives ``epoch``."""
         self._owner = owner
-        self._open(_unnamed_file(), os.getpid(), Course())
+        self._open(_appended_file(), os.getpid(), Course(epoch))
 
     def _open(self, file: int, root: int, first: Course) -> None:
         self._file, self._root, self._first = file, root, first
@@ -164,7 +164,7 @@ class Log:
         if "file" in state:
             self._open(state["file"].detach(), state["root"], state["first"])
         else:
-            self._open(_unnamed_file(), os.getpid(), state["first"])
+            self._open(_appended_file(), os.getpid(), state["first"])
 
     def course(self, owner: int) -> Course:
         return self._follow(self._read, owner, None)
@@ -197,12 +197,8 @@ class Log:
             courses[_ANYBODY] = courses[_ANYBODY].after(event)
 
 
-def _unnamed_file() -> int:
+def _appended_file() -> int:
     """Of which every write goes to the end."""
-    if sys.platform == "linux":
-        file = os.memfd_create("corgi2")
-    else:
-        with tempfile.TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
+    file = unnamed_file()
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
     return file

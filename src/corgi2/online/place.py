@@ -10,26 +10,29 @@ from corgi2.order import Share, World
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a reader is, or a rank: what earlier worlds consumed, and how much this reader has given since."""
+    """Where a reader is, or a rank: what earlier worlds consumed, and how much this reader has yielded since."""
 
     epoch: int
     shares: tuple[Share, ...] = ()
     reader: tuple[int, int] | None = None
-    """One worker's own: which it is, and how many examples it has given."""
+    """A single worker's place: which worker it is, and how many examples it has yielded."""
     buffer: tuple[int, int] | None = None
-    """Where records are not counted: the reader's buffer, and how many of it are done."""
+    """If records are not counted: the reader's buffer, and how many of its records are done."""
     world: World | None = None
-    """That of one reader's own place."""
+    """The world of a single reader's place."""
+
+
+At = tuple[Callable[[int], Place], int]
+"""A function that tells the place after a number of examples, and that number."""
 
 
 class Cursor:
-    """A reader's place, which moves on as it reads. It is worked out when it is asked for, not at every step."""
+    """A reader's place, which advances as it reads. It is worked out on request, not at every step."""
 
     __slots__ = ("at",)
 
     def __init__(self, place: Place) -> None:
-        self.at: tuple[Callable[[int], Place], int] = (lambda _: place, 0)
-        """What tells the place after so many examples, and how many they are."""
+        self.at: At = (lambda _: place, 0)
 
     @property
     def place(self) -> Place:
@@ -41,13 +44,13 @@ class Cursor:
 
 
 def whole_number(name: str, value: Any, least: int) -> Any:
-    """An integer of Python's, whatever kind was given: a state must be JSON."""
+    """A Python integer, whatever kind was given: a state must be JSON."""
     if value is None and name != "seed":
         return None
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} is a whole number (got {value!r})") from None
+        raise ValueError(f"{name} must be a whole number (got {value!r})") from None
     if not least <= number < 1 << 64:
-        raise ValueError(f"{name} is at least {least}, and of 64 bits (got {number})")
+        raise ValueError(f"{name} must be at least {least} and fit in 64 bits (got {number})")
     return number

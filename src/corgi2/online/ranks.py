@@ -1,6 +1,7 @@
 """Which of how many processes this one is: as torch.distributed knows it, or the variables that launchers set."""
 
 import os
+import re
 import sys
 
 _VARIABLES = (
@@ -10,22 +11,43 @@ _VARIABLES = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
 
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_TASKS_PER_NODE = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE")
+_TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
+
 
 def find_world(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """The rank and the number of ranks: those given, or those found; alone where there is no sign of others."""
+    """The rank and the number of ranks: those given, or those found; a single rank if there is no sign of others."""
     if (rank is None) != (world_size is None):
-        raise ValueError("rank and world_size are given together, or not at all")
+        raise ValueError("rank and world_size must be given together, or not at all")
     if rank is None or world_size is None:
         rank, world_size = _from_torch() or _from_variables() or (0, 1)
     if not 0 <= rank < world_size:
-        raise ValueError(f"rank is one of 0 to world_size - 1 (got rank {rank} of {world_size})")
+        raise ValueError(f"rank must be one of 0 to world_size - 1 (got rank {rank} of {world_size})")
     return rank, world_size
 
 
 def local_ranks() -> int:
     """How many ranks share this machine."""
-    value = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or "1"
+    value = next((value for name in _LOCAL_SIZES if (value := os.environ.get(name))), "1")
     return max(1, int(value)) if value.isdigit() else 1
+
+
+def ranks_per_node(world_size: int) -> tuple[int, ...]:
+    """How many ranks each node has, in the order of their numbers; empty if there is one node, or no sign of others."""
+    for variable in _TASKS_PER_NODE:
+        nodes = _tasks(os.environ.get(variable, ""))
+        if sum(nodes) == world_size:
+            return nodes if len(nodes) > 1 else ()
+    local = local_ranks()
+    known = any(os.environ.get(name, "").isdigit() for name in _LOCAL_SIZES)
+    return (local,) * (world_size // local) if known and local < world_size and world_size % local == 0 else ()
+
+
+def _tasks(text: str) -> tuple[int, ...]:
+    """``4(x2),3`` is 4, 4, 3; nothing, if it is no such text."""
+    found = [_TASKS.fullmatch(part) for part in text.split(",")]
+    return tuple(int(match[1]) for match in found if match for _ in range(int(match[2] or 1))) if all(found) else ()
 
 
 def _from_torch() -> tuple[int, int] | None:

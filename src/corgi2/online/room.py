@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from corgi2.dataset import Catalog
+from corgi2.dataset import Catalog, Index, Source
 from corgi2.errors import SourceError
 from corgi2.records import SLACK_BYTES
 from corgi2.sizes import format_size
@@ -12,51 +12,88 @@ from corgi2.sizes import format_size
 _THREADS = 8
 
 _DOUBT = 1.5
-"""Where footprints are estimates, a buffer may take so many times as much before that is an error."""
+"""If footprints are estimates, a buffer may take this many times as much before that is an error."""
 
 _PADDED, _PADDED_ROWS = 64 / 63, 8
-"""Rows that are decoded lie between some that are none: one in 64, and a few a block."""
+"""Decoded rows have gap rows between them: one in 64, and a few per block."""
 
 _DECODING_SHARE = 8
 """Of a half, for blocks on their way where they are decoded."""
 
 
 class Room(NamedTuple):
-    """How many blocks a buffer holds, the bytes that they may take, and the threads that fill it."""
+    """How many blocks a buffer holds, the bytes that they may take, and the threads that fill it: how many fetch
+    blocks, and how many of these decode at the same time."""
 
     blocks: int
     capacity: int
-    threads: int
+    fetchers: int
+    decoders: int
 
 
-def room_for(catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: int | None) -> Room:
+class Beside(NamedTuple):
+    """What lies in a half of a buffer beside its blocks: those on their way, where they are decoded."""
+
+    largest: int
+    """Block, in memory."""
+    stored: int = 0
+    """The largest block as stored, where blocks are decoded."""
+
+    @property
+    def _unit(self) -> int:
+        return self.largest + self.stored if self.stored else 0
+
+    def threads(self, half: int) -> int:
+        """That decode at the same time, or fetch where nothing is decoded."""
+        return min(_THREADS, max(1, half // (_DECODING_SHARE * self._unit))) if self._unit else _THREADS
+
+    def left(self, half: int) -> int:
+        """Bytes for blocks; not above 0 where none fits."""
+        return half - self.threads(half) * self._unit - self.stored
+
+    @property
+    def least(self) -> int:
+        """The smallest buffer of one reader that holds a block."""
+        return 2 * (self.largest + self._unit + self.stored)
+
+
+def room_for(
+    catalog: Catalog, buffer_bytes: int, workers: int, buffer_blocks: int | None, option: str = "buffer"
+) -> Room:
     """What each of the readers of a rank can hold: two buffers of its share, of the largest blocks. An error names the
-    buffer that would do."""
+    buffer that would do, by the option that the caller was given it with."""
     footprints = np.sort(catalog.index.column("footprint"))[::-1]
     sums = np.cumsum(footprints)
-    unit = int(footprints[0] + catalog.index.column("length").max()) if catalog.source.format.traits.is_decoded else 0
     if buffer_blocks is not None:
         blocks = min(buffer_blocks, len(sums))
         return _room(catalog, blocks, _THREADS)
-    half = buffer_bytes // workers // 2
-    threads = min(_THREADS, max(1, half // (_DECODING_SHARE * unit))) if unit else _THREADS
-    blocks = int(np.searchsorted(sums, half - threads * unit, "right"))
+    half, beside = buffer_bytes // workers // 2, beside_blocks(catalog.source, catalog.index)
+    blocks = int(np.searchsorted(sums, beside.left(half), "right"))
     if not blocks:
-        needed = 2 * workers * (int(footprints[0]) + unit)
         raise SourceError(
-            f"{catalog.source.url}: a block takes up to {format_size(int(footprints[0]))} in memory, and each of "
-            f"{workers} readers holds two; buffer={format_size(buffer_bytes)!r} is too small: "
-            f"buffer='{-(-needed // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
+            f"{catalog.source.url}: a block takes up to {format_size(beside.largest)} in memory, and each of "
+            f"{workers} readers holds two; {option}={format_size(buffer_bytes)!r} is too small: "
+            f"{option}='{-(-workers * beside.least // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
         )
-    return _room(catalog, blocks, threads)
+    return _room(catalog, blocks, beside.threads(half))
+
+
+def beside_blocks(source: Source, index: Index) -> Beside:
+    """Of a data set's blocks."""
+    stored = int(index.column("length").max()) if source.format.traits.is_decoded else 0
+    return Beside(int(index.column("footprint").max()), stored)
 
 
 def _room(catalog: Catalog, blocks: int, threads: int) -> Room:
-    """For any so many blocks. What nobody writes to takes no memory."""
+    """Room for any choice of this many blocks. Memory that is never written to costs nothing. If blocks are decoded,
+    one more may be on its way; else threads that fetch hold nothing, and an object store gives them all connections."""
     index = catalog.index
     sizes = index.column("footprint").astype(np.float64)
     if catalog.source.format.traits.is_decoded:
         sizes *= _PADDED * (1 + _PADDED_ROWS / np.maximum(1, index.column("records")))
     exact = bool(index.column("exact").all())
     size = np.sort(sizes)[-blocks:].sum() * (1 if exact else _DOUBT)
-    return Room(blocks, int(size) + SLACK_BYTES, threads)
+    fetchers = (
+        threads + 1 if catalog.source.format.traits.is_decoded else max(threads, catalog.source.store.connections)
+    )
+    return Room(blocks, int(size) + SLACK_BYTES, fetchers, threads)

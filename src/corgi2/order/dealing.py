@@ -1,9 +1,9 @@
-"""An epoch, dealt: one order of the blocks, cut into windows, and every window shared out among all readers.
+"""Dealing an epoch: one order of the blocks is cut into windows, and every window is shared out among all readers.
 
-A window is what lies in the buffers of all readers at one time, so that a step of SGD, which averages over all of them,
-sees blocks that follow each other in the one order. Readers take whole blocks, as evenly in records as can be; at the
-end each has exactly its quota, for which a few blocks are cut. Pure arithmetic: any reader of any later world can work
-out from a few integers what all others have consumed.
+A window is what lies in the buffers of all readers at one time, so a step of SGD, which averages over all of them,
+sees blocks that follow each other in that one order. Readers take whole blocks, with records divided as evenly as
+possible; at the end each has exactly its quota, for which a few blocks are cut. Pure arithmetic: any reader of any
+later world can work out from a few integers what all others have consumed.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from corgi2.order.groups import even_order
+from corgi2.order.nodes import Origin, assign, orders_at_home
 from corgi2.order.permutations import BUFFERS, PICKS, Indices, permutation
+from corgi2.order.rounds import round_order
 
 
 class World(NamedTuple):
-    """Who reads: so many ranks of so many workers, with so many blocks in all their buffers; in items of so many
-    examples: a batch, or one."""
+    """Who reads: the number of ranks, of workers per rank, of blocks in all their buffers, of examples per item (a
+    batch, or one), and, if blocks come back to the same nodes, of ranks on each node."""
 
     ranks: int
     workers: int
     window: int
     item: int = 1
+    nodes: tuple[int, ...] = ()
 
     @property
     def readers(self) -> int:
@@ -33,25 +36,25 @@ class World(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Blocks in one reader's buffer."""
+        """The most blocks in one reader's buffer."""
         return -(-self.window // self.readers)
 
 
 class Share(NamedTuple):
-    """What one world has consumed of an epoch: on every rank its workers took so many turns, one after another, of so
-    many examples each."""
+    """What one world has consumed of an epoch: how many turns the workers of every rank took, one after another, and of
+    how many examples each."""
 
     world: World
     turns: int
     turn: int
 
     def consumed(self, worker: int) -> int:
-        """Examples that a worker gave, unless its quota ended before."""
+        """Examples that a worker has yielded, unless its quota ended earlier."""
         return self.turn * turns_of(worker, self.turns, self.world.workers)
 
 
 def turns_of(worker: int, turns: int, workers: int) -> int:
-    """How many of the turns, which go round, fall to a worker."""
+    """How many of the turns, which go round robin, fall to a worker."""
     return -(-max(0, turns - worker) // workers)
 
 
@@ -66,7 +69,7 @@ class Rules:
     drop_last: bool = False
 
     def quota(self, total: int, world: World, rank: int) -> int:
-        """Examples for a rank, of so many."""
+        """How many of the ``total`` examples are for a rank."""
         share, over = divmod(total, world.ranks)
         if self.tail == "repeat":
             share += over > 0
@@ -74,8 +77,23 @@ class Rules:
             share += rank < over
         return share // world.item * world.item if self.drop_last else share
 
+    def last_item(self, total: int, world: World) -> int:
+        """How many examples are in the last item of the first rank."""
+        quota = self.quota(total, world, 0)
+        return quota - max(0, -(-quota // world.item) - 1) * world.item
+
+    def repeats(self, total: int, world: World) -> list[int]:
+        """How many examples at the end of each rank are repetitions. Those that gather the last items of all ranks, in
+        the order of the ranks, find them behind all others."""
+        over = max(0, world.ranks * self.quota(total, world, 0) - total) if self.tail == "repeat" else 0
+        each, counts = self.last_item(total, world), [0] * world.ranks
+        for rank in range(world.ranks - 1, -1, -1):
+            counts[rank] = min(over, each)
+            over -= counts[rank]
+        return counts
+
     def quotas(self, total: int, world: World) -> Indices:
-        """Examples for every reader, rank by rank. A worker's items are those of its turns."""
+        """How many examples are for each reader, rank by rank. A worker's items are those of its turns."""
         counts = []
         for rank in range(world.ranks) if self.tail == "keep" else [0]:
             quota = self.quota(total, world, rank)
@@ -89,27 +107,28 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is left of an epoch: blocks in order, the number of records of each, and, of those begun, which."""
+    """What is left of an epoch: blocks in order, the number of records left in each, and, of begun blocks, which."""
 
     blocks: Indices
     counts: Indices
     rows: dict[int, Indices]
-    """By block; all of its records, in order, where it is not here."""
+    """By block. A block that is missing here has all of its records left, in order."""
+    origin: Origin
 
     @property
     def total(self) -> int:
         return int(self.counts.sum())
 
     def rows_of(self, block: int, first: int, last: int) -> Indices:
-        """The records of a block that are first, …, last, not included, among those left."""
+        """The records ``first`` to ``last``, exclusive, among those left of a block."""
         rows = self.rows.get(block)
         return np.arange(first, last) if rows is None else rows[first:last]
 
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """Pieces of blocks, ordered by reader, buffer and place: records ``first`` to ``last``, not included, of those that
-    the rest has of it."""
+    """Pieces of blocks, ordered by reader, buffer and place: records ``first`` to ``last``, exclusive, among those left
+    of the block."""
 
     rest: Rest
     reader: Indices
@@ -118,10 +137,10 @@ class Deal:
     first: Indices
     last: Indices
     again: npt.NDArray[np.bool_]
-    """Where it repeats what another piece has."""
+    """Whether a piece repeats what another piece has."""
 
     def buffers(self, reader: int) -> "list[Deal]":
-        """The pieces of one reader, a buffer after another."""
+        """The pieces of one reader, buffer by buffer."""
         own = self._part(slice(*np.searchsorted(self.reader, [reader, reader + 1])))
         cuts = np.flatnonzero(np.diff(own.buffer)) + 1
         bounds = [0, *cuts.tolist(), len(own.buffer)]
@@ -136,24 +155,31 @@ class Deal:
         return self.last - self.first
 
 
-def epoch_rest(records: Indices, lineage: Indices | None, rules: Rules, epoch: int) -> Rest:
-    """A whole epoch. ``records`` of each block; ``lineage`` as `even_order` takes it, where it is known."""
+def epoch_rest(
+    records: Indices, lineage: Indices | None, rules: Rules, epoch: int, rounds: Indices | None = None
+) -> Rest:
+    """A whole epoch. ``records`` per block; ``lineage`` as `even_order` takes it, if known; ``rounds`` if blocks were
+    made in rounds."""
     key = (rules.seed, PICKS, epoch)
     if not rules.shuffle:
         order = np.arange(len(records))
     elif rules.picks == "even" and lineage is not None:
-        order = even_order(lineage, key)
+        order = even_order(lineage, key) if rounds is None else round_order(lineage, rounds, key)
     else:
         order = permutation(len(records), key)
-    return Rest(order, records[order], {})
+    is_even = rules.shuffle and rules.picks == "even" and lineage is not None
+    group = np.unique(lineage, axis=0, return_inverse=True)[1].ravel() if is_even and lineage is not None else None
+    return Rest(order, records[order], {}, Origin(records, group, rounds if is_even else None))
 
 
-def window_of(most: int, readers: int, lineage: Indices | None, blocks: int) -> int:
-    """Blocks in all buffers, of which each holds at most so many: a multiple of the number of groups where it can be,
-    because then all groups are in it alike."""
+def window_of(most: int, readers: int, lineage: Indices | None, blocks: int, rounds: Indices | None = None) -> int:
+    """Blocks in all buffers, each of which holds at most ``most``: if possible, a multiple of the number of groups
+    (of a round, if there are rounds), because then all of them are in it equally."""
     room = min(most * readers, blocks)
     if lineage is None or room == blocks:
         return room
+    if rounds is not None:
+        lineage = lineage[rounds == rounds[0]]
     groups = [len(np.unique(lineage[:, :level], axis=0)) for level in range(lineage.shape[1], 0, -1)]
     fitting = next((count for count in groups if count <= room), 1)
     return room // fitting * fitting
@@ -162,17 +188,54 @@ def window_of(most: int, readers: int, lineage: Indices | None, blocks: int) -> 
 def deal(rest: Rest, world: World, rules: Rules) -> Deal:
     """Share out what is left of an epoch, to the last record."""
     quotas = rules.quotas(rest.total, world)
-    whole = _whole(rest, world, quotas)
+    again = _repeats(rest.total, world, rules)
+    quotas -= again
+    teams = _teams(rest, world, rules.seed)
+    whole = _whole(rest, teams, quotas)
     kept = np.clip(quotas[whole.reader] - _before(whole.last, whole.reader), 0, whole.last)
     whole = whole._replace(last=kept)
-    extra = _spread(rest, whole, quotas, world, again=rules.tail == "repeat")
-    return _deal(rest, [whole, *extra])
+    spread = _spread(rest, whole, quotas, teams, world.most)
+    return _deal(rest, [whole, *spread, *_repeated(rest, again, [whole, *spread], world.most)])
 
 
-def deal_shards(rest: Rest, world: World) -> Deal:
-    """The same where the records are not known: whole blocks, as evenly in their counts, whatever these are, as can
-    be; there are no quotas."""
-    return _deal(rest, [_whole(rest, world, np.zeros(world.readers, np.int64))])
+def _repeats(total: int, world: World, rules: Rules) -> Indices:
+    """How many examples each reader repeats: those in the last item of its rank."""
+    counts = np.zeros((world.ranks, world.workers), np.int64)
+    last = -(-rules.quota(total, world, 0) // world.item) - 1
+    counts[:, last % world.workers] = rules.repeats(total, world)
+    return counts.ravel()
+
+
+def deal_shards(rest: Rest, world: World, seed: int = 0) -> Deal:
+    """The same if the numbers of records are not known: whole blocks, as evenly in their counts, whatever these are, as
+    possible; there are no quotas."""
+    return _deal(rest, [_whole(rest, _teams(rest, world, seed), np.zeros(world.readers, np.int64))])
+
+
+class _Team(NamedTuple):
+    """Readers that share out blocks among themselves, window by window: those of a node, or all of them."""
+
+    readers: range
+    places: Indices
+    """Of their blocks, in the order of the rest."""
+    window: int
+
+    @property
+    def last_window(self) -> int:
+        return max(0, len(self.places) - 1) // self.window
+
+
+def _teams(rest: Rest, world: World, seed: int) -> list[_Team]:
+    """One for each node, if blocks come back to the same nodes; else one."""
+    if len(world.nodes) < 2:
+        return [_Team(range(world.readers), np.arange(len(rest.blocks)), max(1, world.window))]
+    teams, before = list[_Team](), 0
+    places = orders_at_home(rest.blocks, rest.origin, world.nodes, seed)
+    for ranks, own in zip(world.nodes, places, strict=True):
+        readers = range(before * world.workers, (before + ranks) * world.workers)
+        teams.append(_Team(readers, own, max(1, world.window * ranks // world.ranks)))
+        before += ranks
+    return teams
 
 
 class _Pieces(NamedTuple):
@@ -185,12 +248,19 @@ class _Pieces(NamedTuple):
     again: bool = False
 
 
-def _whole(rest: Rest, world: World, quotas: Indices) -> _Pieces:
+def _whole(rest: Rest, teams: Sequence[_Team], quotas: Indices) -> _Pieces:
     """All blocks, uncut, in the order of their readers."""
-    reader = _assign(rest.counts, world, quotas)
-    window = np.arange(len(rest.blocks)) // max(1, world.window)
+    places = np.concatenate([team.places for team in teams])
+    buffer = np.concatenate([np.arange(len(team.places)) // team.window for team in teams])
+    reader = np.concatenate([_assigned(rest, team, quotas) for team in teams])
     order = np.argsort(reader, kind="stable")
-    return _Pieces(reader[order], window[order], order, np.zeros(len(order), np.int64), rest.counts[order])
+    place = places[order]
+    return _Pieces(reader[order], buffer[order], place, np.zeros(len(order), np.int64), rest.counts[place])
+
+
+def _assigned(rest: Rest, team: _Team, quotas: Indices) -> Indices:
+    own = quotas[team.readers.start : team.readers.stop]
+    return team.readers.start + assign(rest.counts[team.places], len(team.readers), team.window, own)
 
 
 def _deal(rest: Rest, parts: Sequence[_Pieces]) -> Deal:
@@ -201,69 +271,53 @@ def _deal(rest: Rest, parts: Sequence[_Pieces]) -> Deal:
     return Deal(rest, reader[order], buffer[order], rest.blocks[place[order]], first[order], last[order], again[order])
 
 
-def _assign(counts: Indices, world: World, quotas: Indices) -> Indices:
-    """A reader for every block. In every window each takes its turn; the largest blocks go to whoever is furthest
-    from its quota."""
-    readers = world.readers
-    if readers == 1:
-        return np.zeros(len(counts), np.int64)
-    chosen, ahead = np.empty(len(counts), np.int64), -quotas
-    for start in range(0, len(counts), world.window):
-        stop = min(len(counts), start + world.window)
-        by_size = start + np.argsort(-counts[start:stop], kind="stable")
-        for at in range(0, stop - start, readers):
-            some = by_size[at : at + readers]
-            who = np.argsort(ahead, kind="stable")[: len(some)]
-            chosen[some] = who
-            ahead[who] += counts[some]
-    return chosen
-
-
 def _before(counts: Indices, reader: Indices) -> Indices:
-    """Of pieces in the order of their readers: the records that the reader's earlier pieces have."""
+    """For pieces in the order of their readers: the number of records in the same reader's earlier pieces."""
     sums = np.cumsum(counts) - counts
     _, starts, sizes = np.unique(reader, return_index=True, return_counts=True)
     return sums - np.repeat(sums[starts], sizes)
 
 
-def _spread(rest: Rest, whole: _Pieces, quotas: Indices, world: World, again: bool) -> list[_Pieces]:
-    """What is over, in the order of the blocks, for those who have too little; and after it, from the front again."""
+def _spread(rest: Rest, whole: _Pieces, quotas: Indices, teams: Sequence[_Team], most: int) -> list[_Pieces]:
+    """The surplus, in the order of the blocks, goes to readers that have too little."""
     given = np.bincount(whole.reader, whole.last, len(quotas)).astype(np.int64)
     missing = quotas - given
     if not missing.any():
         return []
     left = np.empty(len(rest.counts), np.int64)
     left[whole.place] = rest.counts[whole.place] - whole.last
-    last_window = (len(rest.counts) - 1) // max(1, world.window)
-    held = np.bincount(whole.reader[(whole.buffer == last_window) & (whole.last > 0)], minlength=len(quotas))
-    over = int(left.sum())
-    parts = [_cut(rest.counts - left, left, missing, 0, held, last_window, world, False)]
-    if again:
-        repeated = -(-(int(missing.sum()) - over) // max(1, rest.total))
-        for _ in range(max(0, repeated)):
-            parts.append(_cut(rest.counts * 0, rest.counts, missing, over, held, last_window, world, True))
-            over += rest.total
-    return parts
+    last = np.repeat([team.last_window for team in teams], [len(team.readers) for team in teams])
+    held = np.bincount(whole.reader[(whole.buffer == last[whole.reader]) & (whole.last > 0)], minlength=len(quotas))
+    return [_cut(rest.counts - left, left, missing, 0, held, last, most)]
+
+
+def _repeated(rest: Rest, again: Indices, parts: list[_Pieces], most: int) -> list[_Pieces]:
+    """Records that are repeated, in buffers of their own behind all others."""
+    behind = 1 + max((int(part.buffer.max()) for part in parts if len(part.buffer)), default=0)
+    held, last, starts = again * 0, again * 0 + behind, range(0, int(again.sum()), max(1, rest.total))
+    pieces = [_cut(rest.counts * 0, rest.counts, again, start, held, last, most) for start in starts]
+    return [part._replace(again=True) for part in pieces]
 
 
 def _cut(
-    first: Indices, counts: Indices, missing: Indices, done: int, held: Indices, window: int, world: World, again: bool
+    first: Indices, counts: Indices, missing: Indices, done: int, held: Indices, last: Indices, most: int
 ) -> _Pieces:
-    """Runs of records, one of each block, laid end to end against what readers miss, of which so much is done."""
+    """Lay runs of records, one per block, end to end against what readers miss, of which ``done`` is already filled.
+    ``held`` counts the blocks that each reader has in the window."""
     runs, wants = done + np.concatenate([[0], np.cumsum(counts)]), np.concatenate([[0], np.cumsum(missing)])
     bounds = np.unique(np.clip(np.concatenate([runs, wants]), done, min(int(runs[-1]), int(wants[-1]))))
     starts, stops = bounds[:-1], bounds[1:]
     place = np.searchsorted(runs, starts, "right") - 1
     reader = np.searchsorted(wants, starts, "right") - 1
     number = np.arange(len(reader)) - np.searchsorted(reader, reader)
-    buffer = window + (held[reader] + number) // max(1, world.most)
+    buffer = last[reader] + (held[reader] + number) // max(1, most)
     at = first[place] - runs[place]
     held += np.bincount(reader, minlength=len(held))
-    return _Pieces(reader, buffer, place, starts + at, stops + at, again)
+    return _Pieces(reader, buffer, place, starts + at, stops + at)
 
 
 def buffer_order(count: int, rules: Rules, epoch: int, change: int, reader: int, buffer: int) -> Indices:
-    """The order of the records of a buffer, as they lie in its pieces. ``change`` counts the worlds before."""
+    """The order of the records of a buffer, as they lie in its pieces. ``change`` counts the earlier worlds."""
     return (
         permutation(count, (rules.seed, BUFFERS, epoch, change, reader, buffer)) if rules.shuffle else np.arange(count)
     )
@@ -293,14 +347,15 @@ def consume(rest: Rest, share: Share, rules: Rules, epoch: int, change: int) -> 
         left[block] = len(rows[block])
     counts = np.array([left[block] for block in rest.blocks.tolist()], np.int64)
     filled = counts > 0
-    return Rest(rest.blocks[filled], counts[filled], {block: rows[block] for block in rows if left[block]})
+    rows = {block: rows[block] for block in rows if left[block]}
+    return Rest(rest.blocks[filled], counts[filled], rows, rest.origin)
 
 
 def _gone(
     part: Deal, consumed: int, rules: Rules, epoch: int, change: int, reader: int
 ) -> list[tuple[int, int, npt.NDArray[np.bool_]]]:
-    """Which records of a buffer's pieces are consumed: the block, the piece's first, and a mask. What was repeated
-    is not consumed by it."""
+    """Which records of a buffer's pieces are consumed: the block, the piece's first record, and a mask. Repeating a
+    record does not consume it."""
     size = int(part.counts.sum())
     mask = np.ones(size, bool)
     if consumed < size:
@@ -315,7 +370,7 @@ def _gone(
 
 
 def replay(rest: Rest, shares: Sequence[Share], rules: Rules, epoch: int) -> Rest:
-    """What all worlds before leave of an epoch."""
+    """What all earlier worlds leave of an epoch."""
     for change, share in enumerate(shares):
         rest = consume(rest, share, rules, epoch, change)
     return rest

@@ -12,13 +12,30 @@ _ALIGNED = 1.25
 """Groups that are cut alike in every round may be so many times as many as those that are not."""
 
 
+def make_groups(
+    footprints: Indices,
+    capacity: int,
+    key: Sequence[int],
+    most: int | None = None,
+    lineage: Indices | None = None,
+    with_replacement: bool = False,
+) -> list[Indices]:
+    """The groups of a pass, as `corgi2 shuffle` makes them: drawn, if that is asked for; else cut from all blocks in
+    random order or, if their ``lineage`` is known, spread over the groups of the pass before."""
+    if with_replacement:
+        return draw_groups(footprints, capacity, key, most)
+    if lineage is None:
+        return cut_groups(footprints, capacity, key, most)
+    return cut_evenly(footprints, lineage, capacity, key, most)
+
+
 def cut_groups(footprints: Indices, capacity: int, key: Sequence[int], most: int | None = None) -> list[Indices]:
     """All blocks in random order, cut into the fewest groups of nearly equal counts that fit the capacity, and hold
     no more than ``most`` blocks.
 
     A block that does not fit alone is an error. Depends on the arguments, on nothing else.
     """
-    _check_blocks(footprints, capacity)
+    check_blocks(footprints, capacity)
     order = permutation(len(footprints), key)
     return _cut(order, footprints, capacity, most, unit=1, period=len(order)) or np.split(order, len(order))
 
@@ -26,7 +43,7 @@ def cut_groups(footprints: Indices, capacity: int, key: Sequence[int], most: int
 def draw_groups(footprints: Indices, capacity: int, key: Sequence[int], most: int | None = None) -> list[Indices]:
     """As many blocks in as many groups as `cut_groups` gives, but each block drawn from all of them (Algorithm 2 of
     the paper): some never, some often. Groups that would not fit with what was drawn for them are cut smaller."""
-    _check_blocks(footprints, capacity)
+    check_blocks(footprints, capacity)
     order = draws(len(footprints), len(footprints), key)
     return _cut(order, footprints, capacity, most, unit=1, period=len(order)) or np.split(order, len(order))
 
@@ -39,7 +56,7 @@ def cut_evenly(
     A group that is smaller than the number of groups before takes from as many of them, all distinct; a larger one
     takes equally many from each. So do the sets of groups of earlier passes, by the columns of ``lineage``.
     """
-    _check_blocks(footprints, capacity)
+    check_blocks(footprints, capacity)
     order = even_order(lineage, key)
     prefixes = [len(np.unique(lineage[:, : level + 1], axis=0)) for level in range(lineage.shape[1])]
     periods = sorted({1, *prefixes, len(order)}, reverse=True)
@@ -65,7 +82,7 @@ def even_order(lineage: Indices, key: Sequence[int]) -> Indices:
     for level in range(lineage.shape[1], -1, -1):
         # members: a row of each subtree of this level; they are ranked at random among those with one parent
         _, parent = np.unique(lineage[members, :level], axis=0, return_inverse=True)
-        rank = _ranks(parent.ravel(), (*key, level))
+        rank = random_ranks(parent.ravel(), (*key, level))
         _, own = np.unique(lineage[:, : level + 1], axis=0, return_inverse=True)
         ranks.append(rank[own.ravel()] if level < lineage.shape[1] else rank)
         _, members = np.unique(lineage[:, :level], axis=0, return_index=True)
@@ -85,7 +102,7 @@ def descent(groups: Sequence[Indices], lineage: Indices | None) -> list[list[int
     return found
 
 
-def _ranks(parents: Indices, key: Sequence[int]) -> Indices:
+def random_ranks(parents: Indices, key: Sequence[int]) -> Indices:
     """The place of each among those with the same parent, in random order."""
     order = permutation(len(parents), key)
     order = order[np.argsort(parents[order], kind="stable")]
@@ -95,7 +112,7 @@ def _ranks(parents: Indices, key: Sequence[int]) -> Indices:
     return ranks
 
 
-def _check_blocks(footprints: Indices, capacity: int) -> None:
+def check_blocks(footprints: Indices, capacity: int) -> None:
     largest = int(footprints.max(initial=0))
     if largest > capacity:
         raise ValueError(f"a block takes {largest} bytes in memory, more than the buffer of {capacity}")

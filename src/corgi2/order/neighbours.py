@@ -10,10 +10,10 @@ from corgi2.order.permutations import Indices
 
 
 def keep_apart(order: Indices, keys: npt.NDArray[np.uint64], cuts: Sequence[int] = ()) -> Indices:
-    """The order with as few swaps as it takes until no two neighbours have equal keys. Deterministic.
+    """The order after as few swaps as it takes for no two neighbours to have equal keys. Deterministic.
 
-    At a place in ``cuts`` a new shard begins, so that its record has no neighbour before it. Raises ValueError where
-    one key has so many records that no order would do.
+    At each place in ``cuts`` a new shard begins, so its record has no neighbour before it. Raises ValueError if one
+    key has so many records that no order would do.
     """
     order, first = order.copy(), np.zeros(len(order) + 1, bool)
     first[[0, len(order), *cuts]] = True
@@ -25,7 +25,7 @@ def keep_apart(order: Indices, keys: npt.NDArray[np.uint64], cuts: Sequence[int]
 
 
 def _swap_away(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_], place: int) -> bool:
-    """Swap with the next record, around the end if need be, such that neither place has a clash."""
+    """Swap with the next record, wrapping around at the end, that leaves no clash at either place."""
     for distance in range(1, len(order)):
         other = (place + distance) % len(order)
         order[[place, other]] = order[[other, place]]
@@ -42,7 +42,7 @@ def _clashes(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np
 
 
 def _interleave(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray[np.bool_]) -> Indices:
-    """From front to back, always a record of the key that has most left, and is not the one before."""
+    """From front to back, always take a record of the key that has the most left, except the key just taken."""
     _, group, counts = np.unique(keys[order], return_inverse=True, return_counts=True)
     waiting = [order[group == number].tolist()[::-1] for number in range(len(counts))]
     heap = [(-count, number) for number, count in enumerate(counts.tolist())]
@@ -54,8 +54,8 @@ def _interleave(order: Indices, keys: npt.NDArray[np.uint64], first: npt.NDArray
             held = None
         if not heap:
             raise ValueError(
-                f"{int(counts.max())} of {len(order)} records have the same key, so that some must be neighbours; "
-                "give records keys of their own, or mix more shards at once"
+                f"{int(counts.max())} of {len(order)} records have the same key, so some of them must be neighbours; "
+                "give the records distinct keys, or mix more shards at once"
             )
         left, number = heapq.heappop(heap)
         result.append(waiting[number].pop())

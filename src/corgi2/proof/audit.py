@@ -1,12 +1,13 @@
 """The proof without the source: a shuffled data set is what its shuffle wrote, and that is what it read.
 
 Every shard is compared with the checksum in its group's marker, every record is hashed again with the key of the plan,
-and the sums are compared with those that the markers hold of what went in and what came out. All files in ``.corgi2/``
-are read, sealed as they are, or named as not covered. In place, that is all the proof there can be. It finds accidents:
-whoever can rewrite the folder can rewrite the sums as well.
+and the sums are compared with those that the markers hold for what went in and what came out. All files in
+``.corgi2/`` are sealed and read, or named as not covered. After a shuffle in place, no other proof is possible. It
+finds accidents: anyone who can rewrite the folder can rewrite the sums as well.
 """
 
 import os
+import shlex
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
@@ -30,7 +31,7 @@ from corgi2.offline import NewShard, Skipped
 from corgi2.progress import progress
 from corgi2.proof.kept import Kept, read_kept
 from corgi2.records import READING_BYTES, Block, Checksum, Digest, ShardFile, WatchedShard, checksum_of, number_array
-from corgi2.sizes import plural
+from corgi2.sizes import are, plural
 from corgi2.stores import Options
 
 _THREADS = 2
@@ -38,15 +39,15 @@ _THREADS = 2
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Audit:
-    """What was found wrong; nothing, if it holds."""
+    """The problems that were found; none, if the proof holds."""
 
     records: int
     shards: int
     is_quick: bool
     with_replacement: bool
-    """Records were drawn: some are there more than once, others not at all."""
+    """Records were drawn with replacement: some are there more than once, others not at all."""
     skipped: tuple[Skipped, ...]
-    """The damage in shards that the shuffle left out."""
+    """The errors of damaged shards that the shuffle left out."""
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
     """What the proof does not cover."""
@@ -89,8 +90,13 @@ def audit(
     """Check shuffled data against its index and its markers; ``quick`` reads no shard."""
     target = find_source(dst, src_options, "verify")
     kept = read_kept(target.store)
+    if kept.is_empty:
+        raise SourceError(
+            f"{target.named}: nothing was shuffled here, so that there are no sums to compare it with; name the "
+            f"source, too: corgi2 verify SRC {shlex.quote(target.named)}"
+        )
     problems = [*kept.problems]
-    index = _read_index(target, problems, bool(kept.shuffles))
+    index = _read_index(target, problems)
     written = {path: shard for path, shard in kept.live.items() if is_matched(target, path)}
     there, found = _compare_listing(target, written, index, quick)
     problems += there
@@ -113,7 +119,7 @@ def audit(
     )
 
 
-def _read_index(target: Source, problems: list[str], shuffled: bool) -> Index:
+def _read_index(target: Source, problems: list[str]) -> Index:
     """What it says of the shards that were named; one that cannot be read is a problem, and stands for none."""
     try:
         index = load_index(target.store)
@@ -121,19 +127,15 @@ def _read_index(target: Source, problems: list[str], shuffled: bool) -> Index:
         index = None
         problems.append(str(error))
     else:
-        if index is None and not shuffled:
-            raise SourceError(
-                f"{target.url}: has no index to be compared with; name the source, too: corgi2 verify SRC {target.url}"
-            )
         if index is None:
-            problems.append(f"{target.url}/{INDEX_PATH}: is gone; corgi2 index {target.url} makes it anew")
+            problems.append(f"{target.url}/{INDEX_PATH}: is missing; corgi2 index {target.url} makes a new one")
     if index is None:
         return make_index(target.format.suffix, 0, [])
     return without(index, {path for path in index.shards.column("path").to_pylist() if not is_matched(target, path)})
 
 
 def _indexed_anew(target: Source, index: Index, written: dict[str, NewShard]) -> list[str]:
-    """Shards whose index is not the one that the shuffle wrote, so that their times say nothing."""
+    """Shards whose index is not the one that the shuffle wrote, so their times say nothing."""
     known = zip(*(index.shards.column(name).to_pylist() for name in ("path", "checksum")), strict=True)
     return [
         f"indexed since the shuffle: {target.url}/{path}; only reading it tells (leave out quick=True)"
@@ -152,7 +154,9 @@ def _compare_listing(
     for path, shard in sorted(written.items()):
         found, name = now.pop(path, None), f"{target.url}/{path}"
         if found is None:
-            problems.append(f"missing: {name}")
+            problems.append(
+                f"missing: {name}; restore it from a copy, or delete the folder and shuffle the source anew"
+            )
         elif found.size != shard.size:
             problems.append(f"altered: {name} has {found.size} bytes, not {shard.size}")
         elif index.shards.num_rows and path not in known:
@@ -187,7 +191,7 @@ def _read_all(
                     _check_index(file, shard, _blocks_of(index, rows[shard.path]))
                 tables = target.format.stream(file, memory // threads)
                 return shard.path, sum((target.format.digest(table, key) for table in tables), Digest())
-            except TooLargeError:  # which says nothing of the shard
+            except TooLargeError:  # this says nothing about the shard
                 raise
             except (ShardError, StoreError) as error:
                 return shard.path, f"altered: {error}"
@@ -208,15 +212,15 @@ def _check_bytes(file: ShardFile, shard: NewShard) -> None:
 
 
 def _check_index(file: ShardFile, shard: NewShard, blocks: list[Block]) -> None:
-    """Compare what the index says of a shard with what was written; with the shard, if it was cut otherwise since."""
+    """Compare what the index says about a shard with what was written; with the shard, if it was indexed anew since."""
     written = {(block.start, block.length): block for block in shard.blocks}
     for block in blocks:
         same = written.get((block.start, block.length))
         checksum = same.checksum if same is not None else _checksum(file, block)
         if (block.checksum and block.checksum != checksum) or (same is not None and same.records != block.records):
-            raise ShardError(file.name, block.start, "the index says otherwise than the shard; run corgi2 index again")
+            raise ShardError(file.name, block.start, "the index disagrees with the shard; run corgi2 index again")
     if sum(block.records for block in blocks) != sum(block.records for block in shard.blocks):
-        raise ShardError(file.name, 0, "the index counts other records than were written; run corgi2 index again")
+        raise ShardError(file.name, 0, "the index miscounts the records that were written; run corgi2 index again")
 
 
 def _checksum(file: ShardFile, block: Block) -> bytes:
@@ -236,7 +240,7 @@ def _compare_records(index: Index, found: dict[str, Digest], kept: Kept) -> list
     count = sum(each.count for each in found.values())
     problems = []
     if count != index.records:
-        problems.append(f"{count:,} records are there, the index knows {index.records:,}")
+        problems.append(f"{plural(count, 'record')} {are(count)} there, but the index counts {index.records:,}")
     for shuffle in kept.shuffles:
         paths = {shard.path for marker in shuffle.markers for shard in marker.shards}
         is_whole = all(path in found and kept.keys[path] == shuffle.plan.key for path in paths)

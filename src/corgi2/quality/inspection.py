@@ -1,7 +1,7 @@
 """``corgi2 inspect``: what a data set is made of, what is wrong with it, and how badly it is mixed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,8 +10,9 @@ import numpy as np
 from corgi2.arguments import suggesting
 from corgi2.dataset import Index, find_source, left_alone, survey_of
 from corgi2.errors import ShardError
+from corgi2.quality.content import Content, look_at_content
 from corgi2.quality.mixing import Mixing, look_at_mixing
-from corgi2.quality.prediction import By
+from corgi2.quality.prediction import By, held_out_of, holdout_text
 from corgi2.sizes import format_size, parse_size, plural
 from corgi2.stores import Options
 
@@ -27,7 +28,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inspection:
-    """Damaged shards are in ``damage`` and counted in ``shards`` and ``bytes``, their records in nothing."""
+    """Damaged shards are in ``damage`` and count in ``shards`` and ``bytes``, but their records count nowhere."""
 
     url: str
     format: str
@@ -42,14 +43,19 @@ class Inspection:
     others: tuple[str, ...]
     mixing: Mixing | None = None
     """How badly blocks are mixed, if that was asked for and no shard is damaged."""
+    content: Content | None = None
+    """Otherwise, whether blocks differ in what their records look like, unless memory was limited."""
+    sibling: str = ""
+    """Where the rest is of what this was held out of."""
 
     def as_json(self) -> dict[str, Any]:
         """As the command line prints it."""
         fields = ("url", "format", "shards", "blocks", "records", "bytes", "indexed", "others")
         extents = {name: asdict(getattr(self, name)) for name in ("block_bytes", "block_records")}
         damage = {"damage": [str(error) for error in self.damage]}
-        mixing = self.mixing.as_json() if self.mixing is not None else {}
-        return {name: getattr(self, name) for name in fields} | extents | damage | mixing
+        held = {"held_out_of": self.sibling} if self.sibling else {}
+        looked = (part.as_json() for part in (self.mixing, self.content) if part is not None)
+        return {name: getattr(self, name) for name in fields} | extents | damage | held | next(looked, {})
 
     def as_text(self) -> str:
         """As the command line prints it."""
@@ -69,15 +75,16 @@ class Inspection:
         ]
         if self.others:
             lines.append(f"  others   {left_alone(self.others)}")
-        if self.mixing is not None:
-            lines.append(self.mixing.as_text())
+        lines += [part.as_text() for part in (self.mixing, self.content) if part is not None]
+        if self.sibling and self.mixing is None:
+            lines.append(holdout_text(self.sibling))
         return "\n".join(lines)
 
-    def as_page(self) -> str:
-        """A page of HTML with pictures of the blocks, which loads nothing."""
+    def as_page(self, wording: Callable[[str], str] = str) -> str:
+        """A page of HTML with pictures of the blocks, which loads nothing; ``wording`` is applied to what it says."""
         if self.mixing is None:
             raise ValueError("a page shows classes: give label=")
-        return self.mixing.as_page(self.url)
+        return self.mixing.as_page(self.url, wording)
 
     def __str__(self) -> str:
         return self.as_text()
@@ -106,8 +113,9 @@ def inspect(
     """Say what a data set is made of: format, shards, blocks, records, bytes, and the damage found.
 
     Reads all shards once, unless an index is up to date (of Parquet, the footers only). Writes nothing. With a label or
-    a feature it also measures how badly blocks are mixed: h_D is about the number of records in a block where each
-    block holds one kind, and about 1 where they are shuffled.
+    a feature it also measures how badly blocks are mixed: h_D is about the number of records in a block if each block
+    holds one kind, and about 1 if they are shuffled. Without either, and without ``buffer``, it looks at some
+    records of up to 64 blocks, and says whether blocks differ in numbers, bytes or lengths.
 
     Args:
         src: A folder, one shard, a glob or a brace range, in any store.
@@ -115,15 +123,15 @@ def inspect(
         feature: The same by numbers, or vectors of them.
         sample: How many blocks to measure.
         online_buffer: Also say how even the classes of a loader's buffer of this size would be; takes one label.
-        after: A second data set, to be measured likewise: the first one after a shuffle, say.
+        after: A second data set to measure in the same way, such as the first one after a shuffle.
         buffer: Memory to read with, 1 GB by default; the largest record must fit.
         src_options: Options for the store (docs/stores.md).
     """
     labels, features = (tuple([given] if isinstance(given, str) else given) for given in (label, feature))
     if online_buffer is not None and not labels:
-        raise ValueError("online_buffer= tells of classes: give label=, too")
+        raise ValueError("online_buffer= is about classes: give label=, too")
     if after is not None and not (labels or features):
-        raise ValueError("after= is to be measured: give label= or feature=, too")
+        raise ValueError("after= needs something to measure by: give label= or feature=, too")
     source = find_source(src, src_options, "inspect")
     survey, is_indexed = survey_of(source, None if buffer is None else parse_size(buffer))
     mixing = None
@@ -131,6 +139,7 @@ def inspect(
         by, size = By(labels, features, sample), None if online_buffer is None else parse_size(online_buffer)
         second = None if after is None else os.fspath(after)
         mixing = look_at_mixing(source, survey.index, by, src_options, size, second)
+    is_free = mixing is None and buffer is None and not survey.damage
     return Inspection(
         url=source.url,
         format=source.format.name,
@@ -144,6 +153,8 @@ def inspect(
         damage=survey.damage,
         others=source.others,
         mixing=mixing,
+        content=look_at_content(source, survey.index) if is_free else None,
+        sibling=held_out_of(source),
     )
 
 

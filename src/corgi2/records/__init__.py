@@ -8,6 +8,7 @@ from corgi2.records.arrays import number_array, numpy_of, value_table
 from corgi2.records.checksum import Checksum, checksum_of
 from corgi2.records.group import PLACE_BYTES, SLICE_BYTES, Decoder, Group, Taste, gather, records_alone, taker
 from corgi2.records.hashing import Digest, Lanes, digest, digest_framed, hash_framed, hash_records
+from corgi2.records.neighbours import runs
 from corgi2.records.shard import (
     BLOCK_BYTES,
     NO_RECORD,
@@ -65,6 +66,7 @@ __all__ = [
     "record_offsets",
     "records_alone",
     "reserve",
+    "runs",
     "taker",
     "value_table",
 ]

@@ -1,4 +1,4 @@
-"""One reservation of memory, used again from group to group."""
+"""One reservation of memory that is reused for each group."""
 
 import mmap
 import sys
@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 SLACK_BYTES = 8_000_000
-"""In an arena, for what is no record: a format's own description of its blocks."""
+"""Room in an arena for data other than records: a format's own description of its blocks."""
 
 
 def reserve(size: int) -> memoryview:
-    """Zeroed memory that costs nothing until it is touched; in huge pages, whose first touch is 3 times as fast."""
+    """Zeroed memory that costs nothing until it is touched; in huge pages, whose first touch is three times as fast."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | (0x4000 if sys.platform == "linux" else 0)  # MAP_NORESERVE
     memory = mmap.mmap(-1, max(1, size), flags=flags)
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -24,8 +24,8 @@ def reserve(size: int) -> memoryview:
 class Arena:
     """Room for the bytes of one group, handed out from front to back, by any thread.
 
-    A claim is a promise that nobody else writes there until `clear`. Whoever clears it must have dropped the
-    tables that lie over it. What a group takes elsewhere (offsets, rows, the permutation) is spent from the same room,
+    A claim is a promise that nobody else writes there until `clear`. Before an arena is cleared, the tables that lie
+    over it must be dropped. What a group takes elsewhere (offsets, rows, the permutation) is spent from the same room
     before it is taken.
     """
 
@@ -51,7 +51,7 @@ class Arena:
             return start
 
     def spend(self, size: int) -> None:
-        """So many bytes are about to be taken elsewhere."""
+        """Account for this many bytes that are about to be taken elsewhere."""
         with self._lock:
             self._check(size)
             self._spent += size
@@ -66,19 +66,19 @@ class Arena:
 
     @property
     def memory(self) -> mmap.mmap:
-        """What it lies in: a slice of that is bytes at once, without a view between."""
+        """The memory of the arena: a slice of it is bytes directly, without a view in between."""
         return cast(mmap.mmap, self._memory.obj)
 
     def array(self, start: int, size: int) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self._memory, np.uint8, size, start)
 
     def give_back(self) -> None:
-        """Clear it, and give its pages back to the system until they are used again."""
+        """Clear the arena, and return its pages to the system until they are used again."""
         self.clear()
         if hasattr(mmap, "MADV_DONTNEED"):
             self.memory.madvise(mmap.MADV_DONTNEED)
 
     def clear(self, most: int | None = None) -> None:
-        """Begin anew, with all of it, or with so much at the most."""
+        """Start over, with the whole arena, or with at most this many bytes of it."""
         self._used = self._spent = 0
         self.capacity = self.reserved if most is None else min(most, self.reserved)

@@ -1,7 +1,7 @@
 """Arrow arrays from plain values, and back to NumPy.
 
-Arrow's own ways import pandas where that is installed, in case something comes from there, or goes there: 44 MB and a
-fifth of a second in every process, for nothing.
+Arrow's own conversions import pandas if it is installed, in case values come from it or go to it: 44 MB and a fifth of
+a second in every process, for nothing.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _CHARACTER_BYTES, _LONGEST = 4, (1 << 31) - 1
-"""At the most, in UTF-8; and bytes of one array of texts."""
+"""The most bytes of a character in UTF-8; and the most bytes in one array of texts."""
 
 
 def number_array(values: npt.NDArray[Any]) -> pa.Array:
-    """An array of NumPy's numbers, as it lies."""
+    """An array over NumPy's numbers, without a copy."""
     values = np.ascontiguousarray(values)
     if values.dtype.kind not in "iuf" or not values.dtype.isnative:
-        raise TypeError(f"numbers as this machine has them, not {values.dtype}")
+        raise TypeError(f"expected numbers in native byte order, not {values.dtype}")
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
@@ -32,7 +32,7 @@ def numpy_of(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[Any]:
-    """Arrow's own answer would import pandas, and fail where there is none."""
+    """Arrow's own conversion would import pandas, and fail if it is not installed."""
     if pa.types.is_boolean(kind):
         return np.dtype(bool)
     letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"
@@ -57,7 +57,7 @@ def value_table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table
 
 
 def _chunks(values: Sequence[Any], kind: pa.DataType) -> list[pa.Array]:
-    """One, unless texts are longer together than offsets of 32 bits tell."""
+    """One chunk, unless the texts together are too long for offsets of 32 bits."""
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if is_text and len(values) > 1 and _CHARACTER_BYTES * sum(map(len, values)) > _LONGEST:
         half = len(values) // 2
@@ -80,5 +80,5 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
-    """Where each begins, and where the last ends."""
+    """Where each value begins, and where the last one ends."""
     return number_array(np.cumsum([0, *map(len, values)], dtype=np.int32))

@@ -1,14 +1,14 @@
-"""Hashes of records, on arrays: 128 bits a record, keyed, from its content alone.
+"""Hashes of records, on arrays: 128 bits per record, keyed, from its content alone.
 
-The sum of the hashes of many records does not depend on their order, so that two sums tell whether two data sets hold
-the same records, as often each, in constant memory. Framed records are hashed as bytes, Parquet rows by columns:
-nested values, too, without a Python object a row.
+The sum of the hashes of many records does not depend on their order, so two sums tell whether two data sets hold the
+same records, each equally often, in constant memory. Framed records are hashed as bytes, Parquet rows by columns:
+nested values, too, without a Python object per row.
 
 Fixed-width values, and texts below 256 bytes, are hashed multilinearly in two independent lanes of 64 bits: a sum of
 words of 32 bits, each times a key of its own, drawn by Philox from the key and from the place of the word: column,
-field, word, null. Whoever does not know the key finds two values of one hash with a chance of 2^-66 at the most. Longer
-texts take xxh3_128 with the key as its seed. Each record's lanes are scrambled before they are added up: sums of plain
-multilinear hashes do not see a value that changes places with another row's.
+field, word, null. Without the key, two values collide with a probability of at most 2^-66. Longer texts are hashed by
+xxh3_128 with the key as its seed. Each record's lanes are scrambled before they are added up: sums of plain multilinear
+hashes would not notice a value that changes places with another row's.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,10 +28,10 @@ from corgi2.records.arrays import number_array, numpy_of
 from corgi2.records.spans import loose_bytes, thirds
 
 Lanes = npt.NDArray[np.uint64]
-"""Two words of 64 bits a record: an array of shape (2, records)."""
+"""Two words of 64 bits per record: an array of shape (2, records)."""
 Bytes = npt.NDArray[np.uint8]
 Items = Callable[[Bytes], Iterator[Indices]]
-"""Cuts bytes that belong to no record into items: the offsets of some, end included, and then of the next."""
+"""Cuts bytes that belong to no record into items: yields the offsets of some, end included, then of the next."""
 Path = tuple[int, ...]
 """Where a value stands in its row: its column, then its field, and so on."""
 
@@ -42,17 +42,17 @@ _MIX_AGAIN = np.array([[0xC4CEB9FE1A85EC53], [0x94D049BB133111EB]], np.uint64)
 _NO_BYTES = pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(bytes(16)), pa.py_buffer(b"")])[0]
 _S32, _S33 = np.uint64(32), np.uint64(33)
 _ROWS, _NESTED_BYTES = 1 << 14, 500_000
-"""Hashed at a time: 16,384 rows are hashed 2 to 3 times as fast as a million. A value in a list takes up to 20 times
-its bytes meanwhile."""
+"""Rows and bytes hashed at a time: 16,384 rows are hashed 2 to 3 times as fast as a million. A value in a list takes up
+to 20 times its bytes meanwhile."""
 _TEXT_ROWS = 1 << 12
-"""Texts that are filled up to one length at a time: at the most a megabyte."""
+"""Texts that are padded to one length at a time: at most a megabyte."""
 _MASK = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The number of records and the sum of their hashes, modulo 2^64 in each lane; and the same of what lies between
-    records and belongs to none, each item hashed by itself. Digests add up."""
+    """The number of records and the sum of their hashes, modulo 2^64 in each lane; and the same for items that lie
+    between records and belong to none, each hashed by itself. Digests add up."""
 
     count: int = 0
     low: int = 0
@@ -86,7 +86,7 @@ def hash_records(table: pa.Table, key: int) -> Lanes:
 
 
 def digest_framed(table: pa.Table, key: int, items: Items) -> Digest:
-    """The digest of framed records, and of what travels with them."""
+    """The digest of framed records, and of the bytes that travel with them."""
     total = Digest()
     for start in range(0, len(table), _ROWS):
         part = table.slice(start, _ROWS)
@@ -99,14 +99,14 @@ def digest_framed(table: pa.Table, key: int, items: Items) -> Digest:
 
 
 def hash_framed(table: pa.Table, key: int) -> Lanes:
-    """The hash of each framed record, without what travels with it."""
+    """The hash of each framed record, without the bytes that travel with it."""
     if table.num_columns == 1:
         return _join([hash_values(chunk, key) for chunk in table.column(0).chunks])
     return hash_values(thirds(table), key)[:, 1::3]
 
 
 def hash_values(array: pa.Array, key: int) -> Lanes:
-    """The hash of each of some bytes."""
+    """The hash of each value of an array of bytes."""
     return _finish(_hash_text(array, key, ()))
 
 
@@ -126,7 +126,7 @@ def _summed(lanes: Lanes) -> Digest:
 
 
 def _steps(table: pa.Table, key: int) -> Iterator[Lanes]:
-    """So many rows at a time that they stay in a core's cache, with all that their lists hold."""
+    """As many rows at a time as stay in a core's cache, with everything that their lists hold."""
     step = _ROWS
     if any("dictionary" in str(kind) for kind in table.schema.types):
         step = len(table)
@@ -182,8 +182,8 @@ def _add(lanes: Lanes, array: pa.Array, key: int, path: Path) -> None:
 
 
 def _add_words(lanes: Lanes, words: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64], wide: bool = True) -> None:
-    """Add words times their key, in place. A word of 64 bits counts as it is and by its upper half: so that two that
-    differ, wherever they do, have sums of their own, but for one in 2^33 keys."""
+    """Add words times their key, in place. A word of 64 bits counts as it is and by its upper half, so that two words
+    that differ anywhere have different sums, except with one in 2^33 keys."""
     product = words * keys[0]
     lanes += product
     if wide:
@@ -197,7 +197,7 @@ def _join(parts: list[Lanes]) -> Lanes:
 
 
 def _finish(lanes: Lanes) -> Lanes:
-    """After the last word, in place: every bit depends on every other, so that sums of hashes say something."""
+    """After the last word, in place: make every bit depend on every other, so that sums of hashes are meaningful."""
     lanes ^= lanes >> _S33
     lanes *= _MIX
     lanes ^= lanes >> _S33
@@ -302,7 +302,7 @@ def _words(array: pa.Array) -> Iterator[npt.NDArray[np.uint64]]:
 
 
 def _hash_text(array: pa.Array, key: int, path: Path) -> Lanes:
-    """Values of any length: short ones by words for all of them at once, long ones each at once."""
+    """Values of any length: short ones word by word, all of them at once; long ones one by one."""
     array = array.cast(pa.large_binary()) if array.type != pa.large_binary() else array
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     lengths = np.diff(offsets)
@@ -320,7 +320,7 @@ def _hash_text(array: pa.Array, key: int, path: Path) -> Lanes:
 
 
 def _hash_short(array: pa.Array, lengths: npt.NDArray[np.int64], key: int, path: Path) -> Lanes:
-    """The length, then words of 32 bits, the last one filled up with zeros: a product of matrices."""
+    """The length, then words of 32 bits, the last one padded with zeros: a product of matrices."""
     keys = _keys(key, path, 1 + _LONG // 4)
     lanes = lengths.astype(np.uint64) * keys.words[0] + keys.start
     words = -(-int(lengths.max(initial=0)) // 8)
@@ -332,7 +332,7 @@ def _hash_short(array: pa.Array, lengths: npt.NDArray[np.int64], key: int, path:
 
 
 def _padded(array: pa.Array, words: int) -> npt.NDArray[np.uint64]:
-    """Values filled up with zeros to so many words: a row each."""
+    """Values padded with zeros to this many words: one row per value."""
     if array.null_count:
         array = array.fill_null(_NO_BYTES)
     padded = pc.ascii_rpad(array.view(pa.large_string()), width=8 * words, padding="\0")

@@ -1,4 +1,4 @@
-"""Shards and blocks, as values: what stores hand to formats, and what formats say about it."""
+"""Shards and blocks, as values: what stores hand to formats, and what formats report about them."""
 
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -65,48 +65,50 @@ class Block:
     footprint: int
     """Bytes that it takes in memory: decompressed, decoded, offsets and permutation included."""
     exact: bool = True
-    """False where the footprint is an estimate, because the format does not say before decoding."""
+    """False if the footprint is an estimate, because the format does not tell before decoding."""
     checksum: bytes = b""
-    """Of the range's bytes as stored; empty where they were not read."""
+    """The checksum of the range's bytes as stored; empty if they were not read."""
 
 
 NO_RECORD = "the shard holds no record; remove it"
 
 SLAB_BYTES = 2 << 20
-"""Written at a time, from memory that begins a page: a disk can take it from where it lies."""
+"""Bytes written at a time, from page-aligned memory: a disk can take them without a copy."""
 
 READING_BYTES = 250_000_000
-"""What reading one shard from front to back may take, if nothing else is said: the largest record must fit."""
+"""The default memory for reading one shard from front to back: the largest record must fit."""
 
 BLOCK_BYTES = 64_000_000
 """Shards are cut into blocks of about this size, at record boundaries."""
 
 Writing: TypeAlias = Generator[Buffer, None, tuple[Block, ...]]
-"""The bytes of a new shard, one piece after another, of which each may be gone when the next is asked for; what it
-returns are the shard's blocks."""
+"""The bytes of a new shard, one piece after another; a piece may be gone when the next is asked for. The generator
+returns the shard's blocks."""
 
 
 class _EndedError(Exception):
-    """Nobody wants more."""
+    """Nothing more is wanted."""
 
 
 def end(writing: Generator[Any, None, Any]) -> None:
-    """Close what is written, and wait for the threads behind it. ``close`` does not: the garbage collector calls it,
-    too, in any thread and under any lock, where whoever waits may wait for itself."""
+    """Close a generator that writes, and wait for its threads. ``close`` does not wait: the garbage collector calls it
+    as well, in any thread and under any lock, where waiting could be a deadlock."""
     with suppress(_EndedError, StopIteration):
         writing.throw(_EndedError())
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one reading of a shard tells: its blocks, and a schema that all shards of a data set must share."""
+    """What reading a shard once tells: its blocks, and a schema that all shards of a data set must share."""
 
     blocks: tuple[Block, ...]
     schema: str = ""
     checksum: bytes = b""
-    """Of all bytes of the shard; empty where it is not known."""
+    """The checksum of all bytes of the shard; empty if not known."""
     lineage: tuple[tuple[int, ...], ...] = ()
-    """Of each block, where corgi2 shuffled it."""
+    """The lineage of each block, if corgi2 shuffled it."""
+    round: int = -1
+    """The round that its blocks were made in, if corgi2 mixed ranges in rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +119,11 @@ class Piece:
     start: int
     length: int
     checksum: bytes = b""
-    """What its bytes must have, where that is known."""
+    """The checksum that its bytes must have, if known."""
     records: int = 0
-    """How many it holds, where that is known."""
+    """How many records it holds, if known."""
     footprint: int = 0
-    """Bytes that they take in memory, where that is known."""
+    """Bytes that they take in memory, if known."""
 
     @property
     def is_whole(self) -> bool:
@@ -133,8 +135,8 @@ class Piece:
             raise ShardError(
                 self.file.name,
                 self.start,
-                f"the block of {self.length} bytes is not what was indexed, though its size and time are; restore the "
-                "shard from its source, or, if it is sound, delete the index and make it anew",
+                f"the block of {self.length} bytes is not what was indexed, though size and time are the same; restore "
+                "the shard from its source, or, if it is sound, delete the index and make a new one",
             )
 
 
@@ -142,4 +144,4 @@ Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any
 """``map``, or the ``map`` of a pool of threads."""
 
 See: TypeAlias = Callable[[Any], object]
-"""Is shown a table."""
+"""A function that is shown each table."""

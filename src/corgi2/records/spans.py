@@ -1,4 +1,4 @@
-"""Framed records as a table over the file's own bytes: their spans, and what travels in them beside the records."""
+"""Framed records as a table over the file's own bytes: their spans, and what travels in them besides the records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from corgi2.records.arrays import number_array, numpy_of
 FRAMED_SCHEMA = pa.schema([pa.field("record", pa.large_binary(), nullable=False)])
 
 _LOOSE_SCHEMA = pa.schema([*FRAMED_SCHEMA, *(pa.field(name, pa.int64(), nullable=False) for name in ("lead", "tail"))])
-"""Where bytes that belong to no record travel with some: how many lie before each record, and how many behind it."""
+"""If bytes that belong to no record travel with records: how many lie before each record, and how many after it."""
 
 _LONG_RUN = 1 << 20
 
@@ -24,7 +24,7 @@ def is_framed(table: pa.Table) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Loose:
-    """Bytes that belong to no record, within the span of each record: before it, and behind it."""
+    """Bytes that belong to no record, within the span of each record: before it, and after it."""
 
     lead: Indices
     tail: Indices
@@ -40,7 +40,7 @@ def framed_table(offsets: Indices, data: npt.NDArray[np.uint8], loose: Loose | N
 
 
 def thirds(table: pa.Table) -> pa.Array:
-    """Each row of a framed table as three values: what travels before the record, the record, what travels behind."""
+    """Each row of a framed table as three values: what travels before the record, the record, what travels after it."""
     offsets = record_offsets(table)
     lead, tail = (numpy_of(table.column(number)) for number in (1, 2))
     cuts = np.append(np.stack([offsets[:-1], offsets[:-1] + lead, offsets[1:] - tail], axis=1).ravel(), offsets[-1])
@@ -49,7 +49,7 @@ def thirds(table: pa.Table) -> pa.Array:
 
 
 def loose_bytes(table: pa.Table) -> Iterator[npt.NDArray[np.uint8]]:
-    """What belongs to no record in a framed table: whole items, one behind another."""
+    """The bytes that belong to no record in a framed table: whole items, one after another."""
     if table.num_columns == 1:
         return
     offsets, data = (thirds(table).buffers()[number] for number in (1, 2))

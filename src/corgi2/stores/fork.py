@@ -1,12 +1,12 @@
 """obstore in a forked child.
 
 obstore runs its requests on threads of one runtime, a static of its native module. Threads do not survive a
-fork, so a child that inherits a used runtime waits for ever, with new clients too. PyTorch's DataLoader forks
+fork, so a child that inherits a used runtime waits forever, even with new clients. PyTorch's DataLoader forks
 its workers by default, after the parent has read the index. So a child whose parent had used obstore loads the
 native module a second time, from an anonymous copy in memory: a fresh runtime, nothing left on disk.
 
-Needed with obstore 0.11 to 0.12.1, the newest in November 2026. The first version whose runtime can be begun anew after
-a fork ends it: then this module, and what tests/stores/test_fork.py says of copies, can go.
+Needed with obstore 0.11 to 0.12.1, the newest in November 2026. Once a version can restart its runtime after a fork,
+this module, and what tests/stores/test_fork.py says about copies, can go.
 """
 
 import importlib
@@ -24,7 +24,7 @@ _loading = threading.Lock()
 
 
 def _after_fork() -> None:
-    """A parent may have used obstore without corgi2, too."""
+    """The parent may have used obstore without corgi2 as well."""
     global _loaded_by
     if _NATIVE in sys.modules and _loaded_by is None:
         _loaded_by = os.getppid()

@@ -2,7 +2,7 @@
 
 Reads go straight into the caller's buffer, and large writes from memory to the disk, past the page cache. A file is
 published under a temporary name in its folder, flushed to the disk, renamed, and the folder flushed: after a crash it
-is there whole or not at all. Temporary files that a crash leaves are never listed. A file is compared with its listing
+is there whole or not at all. Temporary files left by a crash are never listed. A file is compared with its listing
 while it is open, before it is read and after.
 """
 
@@ -13,14 +13,16 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from corgi2.errors import ChangedError, StoreError
 from corgi2.host import HOST, birth_of, is_alive
 from corgi2.records import Buffer
 from corgi2.stores.direct import Direct
+from corgi2.stores.drafts import Drafts, flush_folder
 from corgi2.stores.store import CHANGED, GONE, PART_BYTES, Entry, File, Requests, Store
 from corgi2.stores.url import NO_TEXT, is_text, printable
 
@@ -42,6 +44,10 @@ class LocalStore:
     def is_local(self) -> bool:
         return True
 
+    @property
+    def connections(self) -> int:
+        return 1
+
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         self.requests.count(lists=1)
         root = Path(self.url)
@@ -62,7 +68,7 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def readinto(self, entry: Entry, start: int, buffer: memoryview) -> None:
+    def readinto(self, entry: Entry, start: int, buffer: memoryview, ranges: int = 1) -> None:  # noqa: ARG002
         self.requests.count(reads=1)
         with _clear_errors(Path(self.url, entry.path)), self._opened(entry) as fd:
             done = 0
@@ -93,7 +99,7 @@ class LocalStore:
         if not is_text(path):
             raise StoreError(f"{printable(f'{self.url}/{path}')}: {NO_TEXT}")
         if not stat.S_ISREG(status.st_mode):
-            raise StoreError(f"{self.url}/{path}: is no regular file; remove it, or name the shards by a glob")
+            raise StoreError(f"{self.url}/{path}: is not a regular file; remove it, or name the shards by a glob")
         file = File(status.st_dev, status.st_ino, status.st_ctime_ns, is_linked)
         return Entry(path, status.st_size, _etag(status), file)
 
@@ -105,10 +111,24 @@ class LocalStore:
     def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:  # noqa: ARG002
         self.requests.count(writes=1)
         with self._written(path, pieces) as (temporary, final), _clear_errors(final):
-            status = temporary.stat()  # soon somebody else may have consumed the file
+            status = temporary.stat()  # another process may consume the file soon
             temporary.replace(final)
-            _flush_folder(final.parent)
+            flush_folder(final.parent)
             return Entry(path, status.st_size, _etag(status))
+
+    def publish_together(self, files: Iterable[tuple[str, Iterable[Buffer]]]) -> Sequence[Entry]:
+        """All are written, then all flushed, then all renamed, then the folders flushed."""
+        with Drafts(_temporary_name) as drafts:
+            for path, pieces in files:
+                final, data = Path(self.url, path), b"".join(map(bytes, pieces))
+                with _clear_errors(final):
+                    _make_folder(final.parent)
+                    drafts.write(final, data)
+                self.requests.count(writes=1)
+            with _clear_errors(Path(self.url)):
+                statuses = drafts.publish()
+        root = Path(self.url)
+        return [Entry(final.relative_to(root).as_posix(), status.st_size, _etag(status)) for final, status in statuses]
 
     def create(self, path: str, data: bytes) -> bool:
         self.requests.count(writes=1)
@@ -117,7 +137,7 @@ class LocalStore:
                 final.hardlink_to(temporary)
             except FileExistsError:
                 return False
-            _flush_folder(final.parent)
+            flush_folder(final.parent)
             return True
 
     def delete(self, path: str) -> None:
@@ -139,9 +159,11 @@ class LocalStore:
         while not folder.exists():
             folder = folder.parent
         if not folder.is_dir():
-            raise StoreError(f"{folder}: is a file, not a folder to write to; name another one")
+            raise StoreError(f"{folder}: is a file, not a folder; name another one to write to")
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            raise StoreError(f"{folder}: lies in a read-only file system; name a folder in another one")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise StoreError(f"{folder}: may not be written to; name another folder, or ask for the right to")
+            raise StoreError(f"{folder}: is not writable for you; name another folder, or ask for permission")
 
     def keeps_versions(self, path: str) -> bool:  # noqa: ARG002
         return False
@@ -164,8 +186,7 @@ class LocalStore:
     @contextlib.contextmanager
     def _written(self, path: str, pieces: Iterable[Buffer]) -> Iterator[tuple[Path, Path]]:
         final = Path(self.url, path)
-        owner = "-".join(filter(None, (_HOST, str(os.getpid()), birth_of(os.getpid()))))
-        temporary = final.with_name(f".{secrets.token_hex(8)}-{owner}{_TEMPORARY}")
+        temporary = final.with_name(_temporary_name())
         try:
             with _clear_errors(final):
                 _make_folder(final.parent)
@@ -185,8 +206,17 @@ class LocalStore:
                 temporary.unlink(missing_ok=True)
 
 
+def _temporary_name() -> str:
+    return f".{secrets.token_hex(8)}-{_owner(os.getpid())}{_TEMPORARY}"
+
+
+@lru_cache(maxsize=1)
+def _owner(pid: int) -> str:
+    return "-".join(filter(None, (_HOST, str(pid), birth_of(pid))))
+
+
 def _walk(folder: Path, levels: int | None) -> Iterator[tuple["os.DirEntry[str]", bool]]:
-    """Files below a folder, and whether a linked folder leads there; each folder once, so that a loop of links ends."""
+    """Files below a folder, and whether a linked folder leads there; each folder once, so that loops of links end."""
     for each, is_linked in _scanned(folder, levels, set()):
         if not each.is_dir() and not each.name.endswith(_TEMPORARY):
             yield each, is_linked
@@ -215,13 +245,13 @@ def _scanned(
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    """The same for all names of a folder: links, bind mounts, other letter cases where they do not count."""
+    """The same for all names of a folder: links, bind mounts, other letter cases if case is ignored."""
     status = folder.stat()
     return status.st_dev, status.st_ino
 
 
 def _around(url: str) -> Iterator[tuple[int, int]]:
-    """A folder, and those that it lies in, as far as they are there."""
+    """A folder and its parents, as far as they exist."""
     folder = Path(os.path.realpath(url))
     for each in (folder, *folder.parents):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -229,7 +259,7 @@ def _around(url: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_there(entry: "os.DirEntry[str]") -> bool:
-    """False for a file that was deleted meanwhile; a link to nothing is an error. What is asked is remembered."""
+    """False for a file that was deleted meanwhile; a link to nothing is an error. The answer is cached in the entry."""
     try:
         entry.stat()
     except FileNotFoundError:
@@ -244,7 +274,7 @@ def _etag(status: os.stat_result) -> str:
 
 
 def _is_left_over(name: str) -> bool:
-    """Whether a file is temporary, of a process of this machine that is dead."""
+    """Whether a file is temporary and belongs to a dead process of this machine."""
     match = _LEFT_OVER.fullmatch(name)
     return match is not None and match[1] == _HOST and not is_alive(int(match[2]), match[3] or "")
 
@@ -253,20 +283,12 @@ def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _flush_folder(folder.parent)
-
-
-def _flush_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        flush_folder(folder.parent)
 
 
 @contextlib.contextmanager
 def _clear_errors(file: Path | None = None) -> Iterator[None]:
-    """The operating system's errors as one line that names the file."""
+    """Turns errors of the operating system into one line that names the file."""
     try:
         yield
     except OSError as error:

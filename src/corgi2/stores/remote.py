@@ -1,28 +1,41 @@
 """Object stores, through obstore: S3, Google Cloud Storage, Azure, and memory for tests.
 
-One request moves at most `PART_BYTES`. Reads are streamed into the caller's buffer, so that a request in flight
-holds a few MB beside it. Whatever fails for a moment is asked again here, so that each request is counted, and an
-answer that breaks off is continued from the byte where it broke. Only the parts of an upload are retried by obstore.
-Reads ask for what was listed (If-Match), and look at what the answer says that it is, because some servers do not care.
+One request moves at most `PART_BYTES`. Several requests, for at least `RANGE_BYTES` each, may share a read, because one
+connection is often slower than the network. Reads are streamed into the caller's buffer, so that a request in flight
+holds a few MB besides it. Temporary failures are retried here, so that each request is counted, and an answer that
+breaks off is continued from the byte where it broke. Only the parts of an upload are retried by obstore. Reads ask for
+what was listed (If-Match), and also check what the answer claims to be, because some servers ignore the condition.
 """
 
 import itertools
 import os
 import random
 import re
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from corgi2.errors import ChangedError, StoreError
 from corgi2.records import Buffer
 from corgi2.stores.fork import obstore
-from corgi2.stores.options import client_settings, make_client, retries_of
-from corgi2.stores.retries import is_temporary, one_line
-from corgi2.stores.store import CHANGED, GONE, PART_BYTES, Entry, Options, Requests, Store, read_path, whole_bytes
+from corgi2.stores.options import client_settings, connections_of, make_client, names_endpoint, retries_of
+from corgi2.stores.retries import Meaning, meaning_of, one_line
+from corgi2.stores.store import (
+    CHANGED,
+    GONE,
+    PART_BYTES,
+    Entry,
+    Options,
+    Requests,
+    Store,
+    read_path,
+    spans_of,
+    whole_bytes,
+)
 from corgi2.stores.url import Url
 
 T = TypeVar("T")
@@ -32,23 +45,29 @@ _PAGES = {"s3": 1000, "gs": 1000, "az": 5000, "memory": 1 << 62}
 _STREAM_BYTES = 1_000_000
 
 _PARTS_IN_FLIGHT = 1
-"""Of one upload: who wants more at a time, writes several objects."""
+"""Requests of one upload at a time; for more, write several objects at once."""
+
+
+_ELSEWHERE = "Amazon was asked: for another server, give endpoint=http://HOST:PORT with src_options= or dst_options="
 
 
 @dataclass(slots=True)
 class RemoteStore:
-    """The objects below ``root``. Clients are made on first use, once a process, and never pickled."""
+    """The objects below ``root``. Clients are made on first use, once per process, and never pickled."""
 
     root: Url
     options: Options = field(repr=False)
     requests: Requests = field(default_factory=Requests)
     _clients: dict[tuple[int, int], object] = field(default_factory=dict, init=False, repr=False, compare=False)
     _aliases: dict[Entry, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The etags that answers have, where they are not those of the listing; empty while they are not known."""
+    """The etags that answers carry, if they differ from those of the listing; empty while not known."""
+    _fetchers: dict[int, "_Fetchers"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """One for each process: threads and locks do not survive a fork."""
 
     def __post_init__(self) -> None:
         self.options = dict(self.options)
         client_settings(self.root, self.options, retries_of(self.options))
+        connections_of(self.options)
 
     def __reduce__(self) -> tuple[type["RemoteStore"], tuple[Url, Options]]:
         return RemoteStore, (self.root, self.options)
@@ -60,6 +79,10 @@ class RemoteStore:
     @property
     def is_local(self) -> bool:
         return False
+
+    @property
+    def connections(self) -> int:
+        return connections_of(self.options)
 
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         client, prefix = self._client(), self._key("")
@@ -80,14 +103,24 @@ class RemoteStore:
         try:
             meta = self._ask("looking up", path, lambda: obstore().head(client, self._key(path)), lists=1)
         except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if meaning_of(error.__cause__) is Meaning.GONE:
                 return None
             raise
         return _entry(path, meta)
 
-    def readinto(self, entry: Entry, start: int, buffer: memoryview) -> None:
-        for at in range(0, len(buffer), PART_BYTES):
-            self._read_part(entry, start + at, buffer[at : at + PART_BYTES])
+    def readinto(self, entry: Entry, start: int, buffer: memoryview, ranges: int = 1) -> None:
+        parts = [(start + first, buffer[first:last]) for first, last in spans_of(len(buffer), ranges)]
+        if ranges == 1 or len(parts) < 2:
+            for at, part in parts:
+                self._read_part(entry, at, part)
+        else:
+            pool = self._here().pool
+            _all_of([pool.submit(self._read_part, entry, at, part) for at, part in parts])
+
+    def _here(self) -> "_Fetchers":
+        """The threads of this process."""
+        found = self._fetchers.get(os.getpid())
+        return found or self._fetchers.setdefault(os.getpid(), _Fetchers.of(self.connections))
 
     def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:
         body = _Body(pieces)
@@ -101,6 +134,9 @@ class RemoteStore:
             )
         return Entry(path, body.size, result["e_tag"] or "")
 
+    def publish_together(self, files: Iterable[tuple[str, Iterable[Buffer]]]) -> Sequence[Entry]:
+        return [self.publish(path, pieces) for path, pieces in files]
+
     def create(self, path: str, data: bytes) -> bool:
         client, attempts = self._client(), 0
 
@@ -112,7 +148,7 @@ class RemoteStore:
         try:
             self._ask("writing", path, put, writes=1)
         except StoreError as error:
-            if isinstance(error.__cause__, obstore().exceptions.AlreadyExistsError):
+            if meaning_of(error.__cause__) is Meaning.EXISTS:
                 return attempts > 1 and self._holds(path, data)
             raise
         return True
@@ -122,17 +158,16 @@ class RemoteStore:
         try:
             self._ask("deleting", path, lambda: obstore().delete(client, self._key(path)), deletes=1)
         except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            meaning = meaning_of(error.__cause__)
+            if meaning is Meaning.GONE or (meaning is Meaning.UNREADABLE and self.head(path) is None):
                 return
-            if "DeleteObjects response" in str(error) and self.head(path) is None:
-                return  # some servers do it, and answer with what no client understands
             raise
 
     def free_bytes(self) -> None:
         return None
 
     def check_writable(self) -> None:
-        """Only writing tells."""
+        """Nothing to check: only writing tells."""
 
     def keeps_versions(self, path: str) -> bool:
         client = self._client()
@@ -143,10 +178,10 @@ class RemoteStore:
         return f"{other.url}/".startswith(f"{self.url}/")
 
     def sweep(self, folder: str = "") -> None:
-        """Uploads in parts that were broken off are no objects; the bucket's own rules remove them."""
+        """Nothing to do: unfinished uploads in parts are not objects, and the bucket's own rules remove them."""
 
     def _put_parts(self, path: str, begun: "deque[bytearray]", rest: "_Body", part_bytes: int) -> Any:
-        """In parts, of which a reader sees nothing before the last request. What was begun is used up."""
+        """Upload in parts; a reader sees nothing before the last request. ``begun`` is used up."""
         client = self._client(retries_of(self.options))
         options = {"use_multipart": True, "chunk_size": part_bytes, "max_concurrency": _PARTS_IN_FLIGHT}
         try:
@@ -160,12 +195,12 @@ class RemoteStore:
             self.requests.count(writes=-(-rest.size // part_bytes) + 2)
 
     def _holds(self, path: str, data: bytes) -> bool:
-        """Whether an object is what an attempt wrote whose answer was lost."""
+        """Whether an object is what an attempt wrote, if the answer to that attempt was lost."""
         found = read_path(self, path)
         return found is not None and bytes(found) == data
 
     def _read_part(self, entry: Entry, start: int, buffer: memoryview) -> None:
-        """One request for the whole part, and one more for the rest each time that an answer breaks off."""
+        """One request for the whole part, and one more for the rest each time an answer breaks off."""
         client, key, done = self._client(), self._key(entry.path), 0
         same = self._condition(entry)
 
@@ -183,9 +218,10 @@ class RemoteStore:
         try:
             self._ask("reading", entry.path, read, reads=1)
         except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError) and "NoSuchBucket" not in str(error):
+            meaning = meaning_of(error.__cause__)
+            if meaning is Meaning.GONE:
                 raise ChangedError(f"{self.url}/{entry.path}: {GONE}") from error
-            if not isinstance(error.__cause__, obstore().exceptions.PreconditionError) or not same.pop("if_match", ""):
+            if meaning is not Meaning.CHANGED or not same.pop("if_match", ""):
                 raise
             self._give_alias(entry, "")  # if it is listed as before, the server does not know its own etags
             self._ask("reading", entry.path, read, reads=1)
@@ -196,12 +232,12 @@ class RemoteStore:
             )
 
     def _condition(self, entry: Entry) -> dict[str, str]:
-        """By which a server refuses to answer with anything but what was listed."""
+        """The condition that lets a server answer only with what was listed."""
         etag = self._aliases.get(entry, entry.etag if entry.is_listed and not _TIME.fullmatch(entry.etag) else "")
         return {"if_match": etag if etag.endswith('"') else f'"{etag}"'} if etag else {}
 
     def _check_listed(self, entry: Entry, meta: Any) -> None:
-        """Whatever the server made of the condition, the answer says what it is an answer with."""
+        """Check which object the answer is about, in case the server ignored the condition."""
         is_known = not (entry.is_listed and entry.etag) or _is_same(entry, meta)
         etag = meta["e_tag"] or ""
         if is_known or (etag and self._aliases.get(entry) == etag):
@@ -209,13 +245,16 @@ class RemoteStore:
         self._give_alias(entry, etag)
 
     def _give_alias(self, entry: Entry, etag: str) -> None:
-        """To an object that goes by another etag than was listed, if it still is listed as it was."""
-        if self._listed(entry.path) != entry:
-            raise ChangedError(f"{self.url}/{entry.path}: {CHANGED}")
-        self._aliases[entry] = etag
+        """Remember the etag of an object that differs from the listed one, if the object is still listed as before."""
+        with self._here().naming:
+            if self._aliases.get(entry) == etag:
+                return
+            if self._listed(entry.path) != entry:
+                raise ChangedError(f"{self.url}/{entry.path}: {CHANGED}")
+            self._aliases[entry] = etag
 
     def _listed(self, path: str) -> Entry | None:
-        """One object, as a listing shows it: some servers say otherwise when they are asked for it alone."""
+        """One object, as a listing shows it: some servers answer differently when asked for it alone."""
         client, key = self._client(), self._key(path)
 
         def ask() -> Entry | None:
@@ -230,37 +269,64 @@ class RemoteStore:
         return f"{self.root.path}/{path}" if self.root.path else path
 
     def _client(self, retries: int = 0) -> object:
-        """This process' client that retries so often by itself."""
+        """This process's client that retries this often by itself."""
         key = os.getpid(), retries
         if key not in self._clients:
             self._clients[key] = make_client(self.root, self.options, retries)
         return self._clients[key]
 
     def _ask(self, verb: str, path: str, call: Callable[[], T], **requests: int) -> T:
-        """Call obstore, again if it failed for a moment; count each request."""
+        """Call obstore, again after a temporary failure; count each request."""
         for attempt in itertools.count():
             self.requests.count(**requests)
             try:
                 return call()
             except (OSError, obstore().exceptions.BaseError) as error:
-                if attempt >= retries_of(self.options) or not is_temporary(error):
+                if attempt >= retries_of(self.options) or meaning_of(error) is not Meaning.RETRY:
                     raise self._failed(verb, path, error, attempt + 1) from error
             time.sleep(min(0.1 * 2**attempt, 10.0) * random.uniform(0.5, 1))  # noqa: S311
         raise AssertionError
 
     def _failed(self, verb: str, path: str, error: Exception, attempts: int = 1) -> StoreError:
         often = f", after {attempts} attempts" if attempts > 1 else ""
-        return StoreError(f"{self.url}/{path}".rstrip("/") + f": {verb}: {one_line(error)}{often}")
+        problem = f"{self.url}/{path}".rstrip("/") + f": {verb}: {one_line(error)}{often}"
+        is_elsewhere = meaning_of(error) in (Meaning.RETRY, Meaning.REFUSED)
+        could_be = self.root.scheme == "s3" and is_elsewhere and not names_endpoint(self.options)
+        return StoreError(problem, hint=_ELSEWHERE if could_be else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetchers:
+    """The threads that fetch the ranges of one process."""
+
+    pool: ThreadPoolExecutor
+    naming: threading.Lock
+    """Held while the etag of an object is looked up, so that the requests that share a read look it up once."""
+
+    @staticmethod
+    def of(connections: int) -> "_Fetchers":
+        return _Fetchers(ThreadPoolExecutor(connections, "corgi2-fetch"), threading.Lock())
+
+
+def _all_of(reads: "list[Future[None]]") -> None:
+    """Wait for all; when this returns, or raises, none of them writes to its buffer any more."""
+    wait(reads, return_when=FIRST_EXCEPTION)
+    for read in reads:
+        read.cancel()
+    wait(reads)
+    for read in reads:
+        if not read.cancelled():
+            read.result()
 
 
 def _used_up(pieces: "deque[bytearray]") -> Iterator[bytearray]:
-    """Nobody holds on to what was given."""
+    """Yield the pieces without keeping references to them."""
     while pieces:
         yield pieces.popleft()
 
 
 class _Body:
-    """The pieces of an object, counted as they pass, and the error of whoever makes them."""
+    """The pieces of an object, counted as they pass, and the error of their producer."""
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
         self._pieces = iter(pieces)
@@ -269,7 +335,7 @@ class _Body:
         self.error: Exception | None = None
 
     def begin(self, part_bytes: int) -> deque[bytearray]:
-        """All pieces, or as many as tell that it goes in parts; in chunks that can be let go one by one."""
+        """All pieces, or as many as show that it needs parts; in chunks that can be released one by one."""
         chunks = deque([bytearray()])
         while self.size <= whole_bytes(part_bytes) and (view := self._next()) is not None:
             if len(chunks[-1]) + len(view) > part_bytes:
@@ -279,13 +345,13 @@ class _Body:
 
     def __iter__(self) -> Iterator[bytes]:
         """The rest, made in a thread of its own: obstore asks from within its runtime, where reading is forbidden. The
-        thread ends when this is dropped, which obstore does in any thread: nobody waits there."""
+        thread ends when the iterator is dropped, which obstore does in any thread: nothing waits there."""
         thread = ThreadPoolExecutor(1)
         while True:
             self._asked = thread.submit(self._next)
             if (view := self._asked.result()) is None:
                 return
-            yield bytes(view)  # which obstore may hold for longer than the piece is there
+            yield bytes(view)  # obstore may hold it for longer than the piece exists
 
     def settle(self) -> None:
         """Wait until no piece is being made any more."""
@@ -314,11 +380,11 @@ def _entry(path: str, meta: Any) -> Entry:
 
 
 _TIME = re.compile(r"(\d{8}T\d{6})\.\d{6}(-[0-9a-f]+)")
-"""What stands for an etag where a server has none."""
+"""A substitute for an etag, for servers that have none."""
 
 
 def _is_same(entry: Entry, meta: Any) -> bool:
-    """Whether an answer is what was listed. Of times it may give whole seconds."""
+    """Whether an answer is what was listed. Its time may be in whole seconds."""
     now = _entry(entry.path, meta).etag
     if _TIME.fullmatch(entry.etag) and _TIME.fullmatch(now):
         return now in (entry.etag, _TIME.sub(r"\1.000000\2", entry.etag))

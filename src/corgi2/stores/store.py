@@ -1,10 +1,12 @@
-"""What the rest of corgi2 asks of a store, and the values that they speak in."""
+"""What the rest of corgi2 asks of a store, and the values that they exchange."""
 
+import copy
 import math
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol
 
 from corgi2.errors import ChangedError
@@ -13,9 +15,15 @@ from corgi2.records import Buffer
 PART_BYTES = 64_000_000
 """One request moves at most this much; a larger object goes in parts."""
 
+CONNECTIONS = 16
+"""Requests of one process that may be in flight, unless the store's options say otherwise."""
+
+RANGE_BYTES = 4_000_000
+"""A read that is split into ranges, so that several connections share it, asks for at least this much in each."""
+
 CHANGED = "has changed since it was listed; when nothing writes to it any more, run the command again"
 
-GONE = "is gone since it was listed; restore it, if that was not meant, and run the command again"
+GONE = "has disappeared since it was listed; restore it, if that was not intended, and run the command again"
 
 _ATTEMPTS = 5
 
@@ -26,27 +34,27 @@ Options = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What a listing knows of the file behind a name. Names of one file have equal ones."""
+    """What a listing knows about the file behind a name. All names of one file have equal values."""
 
     device: int
     inode: int
     changed_ns: int
-    """When it was changed in any way, as no program can set it back."""
+    """When it was last changed in any way; no program can set this time back."""
     is_linked: bool = field(default=False, compare=False)
-    """Whether the name leads there through a symbolic link, of the file or of a folder below the store's root."""
+    """Whether the name leads there through a symbolic link, to the file or to a folder below the store's root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object of a listing. The etag changes whenever the content does; it is empty where it is not known."""
+    """One object of a listing. The etag changes whenever the content does; it is empty if not known."""
 
     path: str
     size: int
     etag: str
     file: File | None = field(default=None, compare=False, repr=False)
-    """On a disk, if it was listed there."""
+    """The file on disk, if it was listed there."""
     is_listed: bool = field(default=True, compare=False, repr=False)
-    """False where the etag is one of ours, which no store knows."""
+    """False if the etag is corgi2's own, which no store knows."""
 
 
 _counting = threading.Lock()
@@ -72,7 +80,7 @@ class Requests:
             self.deletes += deletes
 
     def since(self, earlier: "Requests") -> "Requests":
-        """How often more than in an earlier count."""
+        """The difference to an earlier count."""
         return Requests(
             self.lists - earlier.lists,
             self.reads - earlier.reads,
@@ -96,38 +104,46 @@ class Store(Protocol):
     def is_local(self) -> bool:
         """Whether its files lie on this machine: requests cost nothing, and writing holds nothing in memory."""
 
+    @property
+    def connections(self) -> int:
+        """How many requests of one process may be in flight: up to as many ranges of one block are read at once."""
+
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
-        """All objects below a folder, or so many levels of it, by path. None where there is no such folder."""
+        """All objects below a folder, or only this many levels of it, by path; empty if there is no such folder."""
 
     def head(self, path: str) -> Entry | None:
-        """One object, or None where there is none."""
+        """One object, or None if there is none."""
 
-    def readinto(self, entry: Entry, start: int, buffer: memoryview) -> None:
-        """Fill the buffer with an object's bytes from ``start`` on, if it still is what was listed."""
+    def readinto(self, entry: Entry, start: int, buffer: memoryview, ranges: int = 1) -> None:
+        """Fill the buffer with an object's bytes from ``start`` on, if it is still what was listed; with up to
+        ``ranges`` requests at the same time, if each of them is large enough."""
 
     def publish(self, path: str, pieces: Iterable[Buffer], part_bytes: int = PART_BYTES) -> Entry:
-        """Write an object, replacing one of that name, atomically, in parts where it is large."""
+        """Write an object atomically, replacing any of that name; in parts if it is large."""
+
+    def publish_together(self, files: Iterable[tuple[str, Iterable[Buffer]]]) -> Sequence[Entry]:
+        """Write several small objects, each atomically; on a disk at little more than the cost of a copy."""
 
     def create(self, path: str, data: bytes) -> bool:
         """Write an object if there is none of that name; False if there is."""
 
     def delete(self, path: str) -> None:
-        """Delete an object; one that is not there counts as deleted."""
+        """Delete an object; a missing one counts as deleted."""
 
     def free_bytes(self) -> int | None:
-        """Room for more, or None where there is no end of it."""
+        """Free room in bytes, or None if it is unlimited."""
 
     def check_writable(self) -> None:
-        """Refuse a place that can be seen not to take anything, without writing to it."""
+        """Raise an error if it is clear, without writing, that nothing can be written here."""
 
     def keeps_versions(self, path: str) -> bool:
         """Whether this object, once deleted, would still take room as an old version."""
 
     def holds(self, other: "Store", levels: int | None = None) -> bool:
-        """Whether another one is this one, or lies below it: at most so many levels, links followed."""
+        """Whether another store is this one, or lies below it: at most this many levels, links followed."""
 
     def sweep(self, folder: str = "") -> None:
-        """Remove what processes that were killed have left half written below a folder."""
+        """Remove half-written files that killed processes have left below a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +152,8 @@ class StoredShard:
 
     store: Store
     entry: Entry
+    ranges: int = 1
+    """How many requests may share one read."""
 
     @property
     def name(self) -> str:
@@ -150,22 +168,49 @@ class StoredShard:
         return self.entry.etag
 
     def readinto(self, start: int, buffer: memoryview) -> None:
-        self.store.readinto(self.entry, start, buffer)
+        if self.ranges == 1:
+            self.store.readinto(self.entry, start, buffer)
+        else:
+            self.store.readinto(self.entry, start, buffer, self.ranges)
 
 
-def reads_of(size: float) -> int:
-    """Requests that it takes to read so many bytes."""
-    return max(1, math.ceil(size / PART_BYTES))
+def counting(store: Store, requests: Requests) -> Store:
+    """The same store, whose requests are counted elsewhere."""
+    other = copy.copy(store)
+    other.requests = requests  # type: ignore[misc]
+    return other
+
+
+def reads_of(size: float, ranges: int = 1) -> int:
+    """Requests that it takes to read this many bytes, if up to ``ranges`` requests may share a read."""
+    return max(1, math.ceil(size / PART_BYTES), min(ranges, int(size / RANGE_BYTES)))
+
+
+def spans_of(size: int, ranges: int = 1) -> list[tuple[int, int]]:
+    """What each of these requests asks for, as evenly as possible; empty if there is nothing to read."""
+    count = reads_of(size, ranges)
+    cuts = [size * number // count for number in range(count + 1)]
+    return [(first, last) for first, last in pairwise(cuts) if last > first]
+
+
+def ranges_for(connections: int, at_once: int) -> int:
+    """How many requests share each of the reads that are in flight at once, so that all connections are used."""
+    return max(1, -(-connections // max(1, at_once)))
 
 
 def upload_bytes(buffer_bytes: int) -> int:
-    """The parts of a large object, for whoever has such a buffer: its writers hold a few of them beside it."""
+    """The size of the parts of a large object, given this buffer: its writers hold a few of them besides it."""
     return min(PART_BYTES, max(_LEAST_PART_BYTES, buffer_bytes // _PART_SHARE))
 
 
 def whole_bytes(part_bytes: int) -> int:
-    """The largest object that is written whole, by one request: several parts, because parts cost two requests more."""
+    """The largest object that is written whole, by one request: several parts, because parts cost two more requests."""
     return min(PART_BYTES, _WHOLE_PARTS * part_bytes)
+
+
+def writes_of(size: float, part_bytes: int) -> int:
+    """Requests that it takes to write this many bytes: if they go in parts, one more to begin, and one to end."""
+    return 1 if size <= whole_bytes(part_bytes) else math.ceil(size / part_bytes) + 2
 
 
 def read_object(store: Store, entry: Entry) -> bytearray:
@@ -176,7 +221,7 @@ def read_object(store: Store, entry: Entry) -> bytearray:
 
 
 def read_path(store: Store, path: str) -> bytearray | None:
-    """A small object as it is now, whole; None where there is none. One that is replaced meanwhile is read again."""
+    """A small object as it is now, whole; None if there is none. If it is replaced meanwhile, it is read again."""
     for _ in range(_ATTEMPTS):
         entry = store.head(path)
         if entry is None:

@@ -17,7 +17,7 @@ _SCHEMES = {
     "memory": "memory",
 }
 
-NO_TEXT = "the name is not UTF-8, and could not be kept in an index or another store; rename it"
+NO_TEXT = "the name is not UTF-8, so it cannot be kept in an index or in another store; rename it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,18 @@ def parse_url(text: str) -> Url:
     bucket, _, path = match[2].partition("/")
     if not bucket:
         raise ValueError(f"{text!r} names no bucket; write {scheme}://bucket/folder")
-    if "@" in bucket:  # not shown, for it may hold a secret
+    if "@" in bucket:  # not shown, because it may hold a secret
         raise ValueError(f"{scheme}://…@…: credentials and accounts are storage options, not part of an address")
     return Url(scheme, bucket, path.strip("/"))
 
 
 def is_text(path: str) -> bool:
-    """Whether a path of this machine, where it may be any bytes, can be written down."""
+    """Whether a path of this machine, which may hold any bytes, is valid text."""
     return not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def printable(path: str) -> str:
-    """A path with its bytes that are no text as ``\\xff``."""
+    """A path with bytes that are not text written as ``\\xff``."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 

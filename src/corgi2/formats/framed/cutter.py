@@ -14,23 +14,23 @@ from corgi2.sizes import format_size
 _LEAST_PART = 4_000_000
 
 _SEEN_BYTES = 48
-"""A record that has a key takes until the end of its shard, to be compared with all others."""
+"""Bytes that a record with a key takes until the end of its shard, to be compared with all others."""
 
 
 def check_end(framing: Framing, rest: Bytes, ended: bool, where: Where, whole: bool) -> None:
-    """What lies behind the last record is what may lie there."""
+    """Refuse anything after the last record that must not be there."""
     if ended:
         _check_zero(rest, where, 0)
     elif where.last and whole and framing.trailer:
         raise where.error(
             len(rest),
             "the archive ends without its end mark (1,024 zero bytes): it was cut short. Restore it from its source, "
-            "or, if you know it to be complete, append the mark",
+            "or, if you know that it is complete, append the mark",
         )
 
 
 class Seen:
-    """What has to be compared once a whole shard was read, as long as there is memory for it."""
+    """What has to be compared once a whole shard has been read, as long as there is memory for it."""
 
     def __init__(self, name: str, memory: int) -> None:
         self._name, self._memory, self._records = name, memory, 0
@@ -50,7 +50,7 @@ class Seen:
 
 
 def part_bytes(memory: int) -> int:
-    """Of a shard, that are read at a time where reading may take so much."""
+    """Bytes of a shard that are read at a time if reading may take this much memory."""
     return min(READ_BYTES, max(_LEAST_PART, memory // 4))
 
 
@@ -73,7 +73,7 @@ def check_padding(stream: Stream, where: Where, offset: int) -> None:
 
 @dataclass(slots=True)
 class Cutter:
-    """Cuts a run of records into blocks: a block ends when it is told to, or before a record that is too much."""
+    """Cuts a run of records into blocks: a block ends on request, or before a record that would be too much."""
 
     record_bytes: int
     block_bytes: int | None
@@ -82,7 +82,7 @@ class Cutter:
     length: int = 0
     records: int = 0
     beside: int = 0
-    """Bytes that they take in memory beside their own."""
+    """Bytes that records take in memory besides their own."""
     checksum: Checksum = field(default_factory=Checksum)
 
     def add(self, data: Bytes, offsets: Indices, has_loose: bool) -> None:

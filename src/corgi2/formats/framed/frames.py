@@ -18,17 +18,17 @@ Bytes = npt.NDArray[np.uint8]
 Hashes = npt.NDArray[np.uint64]
 
 LOOSE_BYTES = 16
-"""A record, where something travels with some: how much lies before it, and how much behind."""
+"""Bytes per record if something travels with some: how much lies before it, and how much after it."""
 
 BETWEEN_BYTES = 64
-"""Room for what lies between two blocks in memory: a terminator, a row that is no record, its offset."""
+"""Room for what lies between two blocks in memory: a terminator, a row that is not a record, its offset."""
 
 ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place of some bytes: the shard's name, their offset in it, and how many can follow at the most."""
+    """The place of some bytes: the shard's name, their offset in it, and how many can follow at most."""
 
     name: str
     base: int
@@ -36,9 +36,9 @@ class Where:
     last: bool
     """Nothing follows these bytes."""
     known: bool = False
-    """They were checked before: only what they hold is asked for."""
+    """They were checked before: only their content is asked for."""
     decoding: bool = False
-    """Where the parts of records lie is asked for, too."""
+    """The places of the parts of records are asked for, too."""
     most: int = ENDLESS
     """Bytes of the largest record that there is memory for."""
 
@@ -68,7 +68,7 @@ class Frames:
     begin: Indices | None = None
     """Where each record itself begins, if that is not where its span does."""
     end: int | None = None
-    """Where the last record itself ends, if something travels behind it."""
+    """Where the last record itself ends, if something travels after it."""
     ended: bool = False
     keys: Hashes | None = None
     members: "Members | None" = None
@@ -76,7 +76,7 @@ class Frames:
 
     @staticmethod
     def of(begin: Indices, end: Indices, stop: int | None, **more: Any) -> "Frames":
-        """Records that begin and end there; up to ``stop``, or, where more may come, without the last of them."""
+        """Records that begin and end there; up to ``stop``, or, if more may come, without the last of them."""
         if not len(begin):
             return Frames(np.zeros(1, np.int64), **more)
         offsets = np.concatenate([[0], end[:-1], [] if stop is None else [stop]]).astype(np.int64, copy=False)
@@ -85,9 +85,14 @@ class Frames:
         return Frames(offsets, None if is_tight else begin, None if stop in (None, last) else last, **more)
 
     @property
+    def is_loose(self) -> bool:
+        """Whether anything travels in the spans besides the records."""
+        return self.begin is not None or self.end is not None
+
+    @property
     def loose(self) -> Loose | None:
-        """What travels in the spans beside the records, if anything does."""
-        if self.begin is None and self.end is None:
+        """What travels in the spans besides the records, if anything does."""
+        if not self.is_loose:
             return None
         lead, tail = np.zeros(len(self.offsets) - 1, np.int64), np.zeros(len(self.offsets) - 1, np.int64)
         if self.begin is not None:
@@ -107,17 +112,17 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where the parts of records lie that will be decoded. Numbers are as short as they can be."""
+    """Where the parts of records that will be decoded lie. Numbers are as short as possible."""
 
     counts: npt.NDArray[Any]
-    """Of each record: how many parts it has."""
+    """For each record: how many parts it has."""
     begin: npt.NDArray[Any]
-    """Of each part: where it begins, counted from the start of its record."""
+    """For each part: where it begins, counted from the start of its record."""
     size: npt.NDArray[Any]
     cut: npt.NDArray[Any]
     """Where its name is cut into the record's key and its own."""
     names: dict[int, bytes]
-    """Those that are not where names usually are."""
+    """Names that are not in the usual place."""
 
     @staticmethod
     def joined(several: "Sequence[Parts]") -> "Parts":
@@ -149,13 +154,13 @@ class Lying:
     """The shard that each piece came from, and where it lies there."""
 
     def where(self, at: int) -> tuple[str, int]:
-        """The shard, and the byte of it, that lies somewhere in memory."""
+        """The shard, and the offset in it, of a byte in memory."""
         piece = int(np.searchsorted(self.begins, at, "right")) - 1
         shard, start = self.homes[piece]
         return shard, start + at - int(self.begins[piece])
 
     def shards(self, records: Indices) -> list[str]:
-        """That each record came from."""
+        """The shard that each record came from."""
         pieces = np.searchsorted(self.begins, self.starts(records), "right") - 1
         return [self.homes[piece][0] for piece in pieces.tolist()]
 
@@ -173,22 +178,27 @@ class Framing(Protocol):
 
     name: str
     terminator: bytes
-    """What the last record may lack, and must have to be followed by another."""
+    """Bytes that the last record may lack, but needs before another can follow."""
     trailer: bytes
     """What ends a shard."""
     record_overhead: int
-    """Bytes of memory a record beside its offset, its row and its place in the permutation."""
+    """Bytes of memory per record besides its offset, its row and its place in the permutation."""
     smallest_record: int
     """Bytes of the smallest record that there can be."""
 
     def split(self, data: Bytes, where: Where) -> Frames:
         """The complete records at the front of the data, which starts at a span."""
 
+    def split_side_by_side(self, data: Bytes, cuts: Indices, where: Where) -> list[Frames] | None:
+        """The same for several pieces at once, from each of the cuts to the next: all frames of each piece, nothing of
+        which follows elsewhere. None if they must be split one by one, to learn which is damaged, or because that is
+        cheap."""
+
     def begins_record(self, data: Bytes, where: Where) -> bool:
         """Whether a record begins in the data, which starts at a span. It need not be complete."""
 
     def items(self, loose: Bytes) -> Iterator[Indices]:
-        """Bytes that belong to no record, cut into what is hashed by itself: a member, a line."""
+        """Bytes that belong to no record, cut into items that are hashed by themselves: a member, a line."""
 
     def check(self, name: str, frames: Sequence[tuple[int, Frames]]) -> None:
         """Given all frames of a shard with their offsets, refuse what shows only in all of them together."""

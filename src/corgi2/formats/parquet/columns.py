@@ -1,7 +1,7 @@
-"""Flat tables laid side by side in an arena, as one: every column is a single array, whoever comes first.
+"""Flat tables laid side by side in an arena, as one: every column is a single array, in order of arrival.
 
-A gather takes from one array ten times as fast as from many. Numbers have their place beforehand; what has no fixed
-width is put down as it comes, so that between two tables lie rows that are none, which span what is not theirs.
+A gather takes from one array ten times as fast as from many. Numbers have their place beforehand; values without a
+fixed width are stored as they come, so that between two tables lie gap rows, which span bytes of other columns.
 """
 
 import threading
@@ -16,9 +16,9 @@ from corgi2.order import Indices
 from corgi2.records import Arena
 
 ROWS = 8
-"""Tables begin at multiples of so many rows, so that no two share a byte of a bitmap."""
+"""Tables begin at multiples of this many rows, so that no two share a byte of a bitmap."""
 ROW_BYTES = 4
-"""What a row takes in the list of those that are rows, unless there are billions."""
+"""Bytes of a row in the list of real rows, unless there are billions."""
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _TEXT = {*_WIDE, *_WIDE.values()}
 
@@ -30,12 +30,12 @@ def is_flat(schema: pa.Schema) -> bool:
 
 
 def holds_text(schema: pa.Schema) -> bool:
-    """Whether values of any length are among them."""
+    """Whether some columns have values of any length."""
     return any(kind in _TEXT for kind in schema.types)
 
 
 def _bits(kind: pa.DataType) -> int:
-    """Bits of a value, where the type alone tells; else none."""
+    """Bits of a value, if the type alone tells; else 0."""
     types = pa.types
     if types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind):
         return int(kind.bit_width)
@@ -43,12 +43,12 @@ def _bits(kind: pa.DataType) -> int:
 
 
 def is_fixed(schema: pa.Schema) -> bool:
-    """Whether the number of rows alone tells what they take."""
+    """Whether the number of rows alone tells how much memory they take."""
     return all(_bits(kind) > 0 for kind in schema.types)
 
 
 def fixed_bytes(schema: pa.Schema, rows: int) -> int:
-    """What rows of fixed width take, however they are cut: values, and a bit each where they may be missing."""
+    """What rows of fixed width take, however they are cut: values, plus one bit each if they may be missing."""
     return sum(-(-rows * (_bits(kind.type) + kind.nullable) // 8) for kind in schema)
 
 
@@ -71,7 +71,7 @@ class _Column:
 
 @dataclass(slots=True)
 class Columns:
-    """Room in an arena for tables of one schema, of which the numbers of rows are known."""
+    """Room in an arena for tables of one schema whose numbers of rows are known."""
 
     schema: pa.Schema
     arena: Arena
@@ -96,13 +96,13 @@ class Columns:
         return self.arena.array(self.arena.claim(-(-size // 64) * 64), size)
 
     def add(self, table: pa.RecordBatch) -> int:
-        """Put a table down; returns its first row."""
+        """Store a table; returns its first row."""
         arrays = table.columns
         texts = [_text(array) for array in arrays if array.type in _TEXT]
         with self._lock:
             first, self._used = self._used, self._used + _room(len(table))
             if self._used > self._capacity:
-                raise MemoryError(f"there is room for {self._capacity} rows, and {self._used} are to be put down")
+                raise MemoryError(f"there is room for {self._capacity} rows, but {self._used} are to be stored")
             at = self.arena.claim(sum(len(data) for _, data in texts))
             self._rows += len(table)
             self._bytes += table_bytes(table)
@@ -129,9 +129,9 @@ class Columns:
         starts[first + count + 1 : first + _room(count)] = offsets[-1]
 
     def table(self, first: int = 0, count: int | None = None) -> pa.Table:
-        """All tables as one, rows that are none between them; or some of the rows, while others are still to come."""
+        """All tables as one, with gap rows between them; or some of the rows, while others are still to come."""
         text = pa.py_buffer(self.arena.view(0, self.arena.used))
-        rows = first, max(0, self._used - 1) if count is None else count  # but for the last, which is none
+        rows = first, max(0, self._used - 1) if count is None else count  # except the last, a gap
         return pa.table(
             [self._array(column, text, *rows) for column in self._columns],
             schema=pa.schema(
@@ -141,7 +141,7 @@ class Columns:
 
     @property
     def nbytes(self) -> int:
-        """The same for the same rows of fixed width, in however many tables they came."""
+        """Bytes in memory. Rows of fixed width take the same in however many tables they came."""
         return fixed_bytes(self.schema, self._rows) if is_fixed(self.schema) else self._bytes
 
     def _array(self, column: _Column, text: pa.Buffer, first: int, count: int) -> pa.Array:
@@ -152,12 +152,12 @@ class Columns:
 
 
 def _room(count: int) -> int:
-    """Rows for a table of so many, and at least one that is none."""
+    """Rows reserved for a table of this many, including at least one gap row."""
     return (count // ROWS + 1) * ROWS
 
 
 def _text(array: pa.Array) -> tuple[Indices, Bytes]:
-    """Offsets from zero, and the bytes that they cut."""
+    """Offsets from zero, and the bytes that they divide."""
     _, raw, data = array.buffers()
     kind = np.int32 if array.type in _WIDE else np.int64
     if raw is None or data is None:

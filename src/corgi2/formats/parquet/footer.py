@@ -1,6 +1,6 @@
 """The footer of a Parquet file: where its row groups lie and what they take in memory, checked before Arrow trusts it.
 
-Arrow ends the process on some damaged metadata and reserves memory for lying counts; both are refused here first.
+Some damaged metadata makes Arrow end the process, and false counts make it reserve memory; both are refused here first.
 """
 
 import math
@@ -25,20 +25,31 @@ _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _DECRYPT = "an encrypted Parquet file; decrypt it first"
 _TAIL = 8
 _LARGEST_FOOTER = 64_000_000
-"""Which takes ten times as much once it is parsed."""
+"""The longest footer that is read; it takes ten times as much once parsed."""
 _PHYSICAL_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "INT96": 64, "FLOAT": 32, "DOUBLE": 64}
 
 
 def read_footer(file: ShardFile) -> pq.FileMetaData:
-    """The parsed footer: one request, or two where it is longer than usual."""
+    """The parsed footer: one request, or two if it is longer than usual."""
+    return decode_footer(file, raw_footer(file))
+
+
+def raw_footer(file: ShardFile) -> bytes:
+    """The footer as it is stored, up to the end of the file."""
     tail = bytearray(min(file.size, FOOTER_GUESS))
     file.readinto(file.size - len(tail), memoryview(tail))
-    return parse_footer(file, bytes(tail))
+    return _whole(file, bytes(tail))
 
 
 def parse_footer(file: ShardFile, tail: bytes) -> pq.FileMetaData:
+    """The parsed footer, if the end of the file has been read."""
+    return decode_footer(file, _whole(file, tail))
+
+
+def _whole(file: ShardFile, tail: bytes) -> bytes:
+    """All of the footer, of which the end has been read."""
     if file.size < len(_MAGIC) + _TAIL:
-        raise ShardError(file.name, 0, f"{file.size} bytes are no Parquet file; {RESTORE}")
+        raise ShardError(file.name, 0, f"{file.size} bytes are not a Parquet file; {RESTORE}")
     length, magic = struct.unpack("<I4s", tail[-_TAIL:])
     if magic == _ENCRYPTED:
         raise ShardError(file.name, file.size - 4, _DECRYPT)
@@ -49,18 +60,22 @@ def parse_footer(file: ShardFile, tail: bytes) -> pq.FileMetaData:
     if length > file.size - len(_MAGIC) - _TAIL:
         raise ShardError(file.name, file.size - 8, f"the footer claims {length} bytes of {file.size}; {RESTORE}")
     if length > _LARGEST_FOOTER:
-        raise ShardError(file.name, file.size - 8, f"a footer of {length} bytes, more than is taken; {RESTORE}")
+        raise ShardError(file.name, file.size - 8, f"a footer of {length} bytes, longer than corgi2 reads; {RESTORE}")
     if length + _TAIL > len(tail):
         longer = bytearray(length + _TAIL)
         file.readinto(file.size - len(longer), memoryview(longer))
         tail = bytes(longer)
+    return tail[-length - _TAIL :]
+
+
+def decode_footer(file: ShardFile, raw: bytes) -> pq.FileMetaData:
     try:
-        footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length - _TAIL :]))
+        footer = pq.read_metadata(pa.BufferReader(_MAGIC + raw))
         _check_columns(file, footer)
         return footer
     except (pa.ArrowException, OSError, ValueError) as error:
         problem = _DECRYPT if "Cannot decrypt" in str(error) else f"the footer is damaged ({error}); {RESTORE}"
-        raise ShardError(file.name, file.size - length - _TAIL, problem) from error
+        raise ShardError(file.name, file.size - len(raw), problem) from error
 
 
 def _check_columns(file: ShardFile, footer: pq.FileMetaData) -> None:
@@ -68,10 +83,10 @@ def _check_columns(file: ShardFile, footer: pq.FileMetaData) -> None:
     the process instead. It does so before the first read, which is refused."""
     groups = list(range(footer.num_row_groups))
     if any(footer.row_group(group).num_columns != footer.num_columns for group in groups):
-        raise ValueError("a row group has not as many columns as the schema")
+        raise ValueError("a row group does not have as many columns as the schema")
     rows = sum(footer.row_group(group).num_rows for group in groups)
     if rows != footer.num_rows:
-        raise ValueError(f"it counts {footer.num_rows} rows, its row groups {rows}")
+        raise ValueError(f"it counts {footer.num_rows} rows, but its row groups have {rows}")
     try:
         reader = pq.ParquetFile(pa.PythonFile(Part(file.size), mode="r"), metadata=footer, pre_buffer=True)
         reader.read_row_groups(groups, use_threads=False)
@@ -80,7 +95,7 @@ def _check_columns(file: ShardFile, footer: pq.FileMetaData) -> None:
 
 
 class _ReadError(Exception):
-    """Arrow reads where nothing lies: its look at the metadata is over."""
+    """Arrow reads where nothing lies: it has finished checking the metadata."""
 
 
 class Part:
@@ -108,8 +123,16 @@ class Part:
         return found if len(found) == size else bytes(found).ljust(size, b"\0")
 
     def close(self) -> None:
-        """Arrow may hold on to the file for a while; to what lies in memory it shall not."""
+        """Arrow may hold on to the file for a while, but it must not hold on to the memory."""
         self.closed, self._part = True, None
+
+
+def column_span(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Where a column of a row group begins, with its dictionary, and its length."""
+    first, dictionary = column.data_page_offset, column.dictionary_page_offset
+    if dictionary is not None and 0 < dictionary < first:
+        first = dictionary
+    return first, column.total_compressed_size
 
 
 def _span(file: ShardFile, footer: pq.FileMetaData, index: int) -> tuple[int, int]:
@@ -120,9 +143,7 @@ def _span(file: ShardFile, footer: pq.FileMetaData, index: int) -> tuple[int, in
     start, stop = file.size, 0
     for number in range(group.num_columns):
         column = group.column(number)
-        first, dictionary = column.data_page_offset, column.dictionary_page_offset
-        if dictionary is not None and 0 < dictionary < first:
-            first = dictionary
+        first, _ = column_span(column)
         start, stop = min(start, first), max(stop, first + column.total_compressed_size)
         if first < len(_MAGIC) or column.total_compressed_size < 0 or stop > file.size - _TAIL:
             raise ShardError(
@@ -151,7 +172,7 @@ def row_group_spans(file: ShardFile, footer: pq.FileMetaData) -> list[tuple[int,
 
 
 def row_group_block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema, index: int) -> Block:
-    """What it takes in memory is exact where all columns are of fixed width, and their rows are listed beside them."""
+    """The footprint is exact if all columns have a fixed width and their rows are listed besides them."""
     start, stop = _span(file, footer, index)
     group = footer.row_group(index)
     exact = is_fixed(schema)
@@ -163,7 +184,7 @@ def row_group_block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema,
 
 
 def _estimate(footer: pq.FileMetaData, group: pq.RowGroupMetaData, schema: pa.Schema) -> int:
-    """By columns, of which two may have one path: a struct's field, and a column with a dot in its name."""
+    """Column by column; two may have the same path: a struct's field, and a column with a dot in its name."""
     fixed = {field.name: width for field in schema if (width := _bits(field)) is not None}
     size = 0
     for number in range(group.num_columns):
@@ -174,7 +195,7 @@ def _estimate(footer: pq.FileMetaData, group: pq.RowGroupMetaData, schema: pa.Sc
 
 
 def _bits(field: pa.Field) -> int | None:
-    """Bits of a value in memory, where the type alone tells."""
+    """Bits of a value in memory, if the type alone tells."""
     if pa.types.is_dictionary(field.type) or pa.types.is_nested(field.type):
         return None
     try:
@@ -184,7 +205,7 @@ def _bits(field: pa.Field) -> int | None:
 
 
 def _guess(column: pq.ColumnChunkMetaData) -> float:
-    """Bits of a value in memory, as far as the footer tells: strings as on disk, which a dictionary makes too few."""
+    """Bits of a value in memory, as far as the footer tells: strings as on disk, too few if in a dictionary."""
     width = _PHYSICAL_BITS.get(column.physical_type)
     return width or 32 + 8 * column.total_uncompressed_size / max(1, column.num_values)
 
@@ -208,7 +229,7 @@ class ShardVersion:
 
 
 class _Footers:
-    """Footers that were read lately, of so many bytes as stored; parsed, they take about ten times as much."""
+    """Recently read footers, up to this many bytes as stored; parsed, they take about ten times as much."""
 
     def __init__(self, most_bytes: int) -> None:
         self._held: dict[ShardVersion, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
@@ -236,5 +257,5 @@ _footers = _Footers(2_000_000)
 
 
 def cached_footer(shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
-    """A shard's footer and where its row groups lie, which Arrow is slow to tell."""
+    """A shard's footer and where its row groups lie, which takes Arrow long to tell."""
     return _footers.get(shard)

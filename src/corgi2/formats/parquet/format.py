@@ -1,10 +1,10 @@
 """Parquet: a record is a row, a block is a row group.
 
-A row group is fetched in one request and decoded from there, so that Arrow needs no file. New shards keep the old ones'
-schema, key-value metadata, codecs and dictionary columns.
+A row group is fetched in one request and decoded from memory, so Arrow needs no file. New shards keep the schema, the
+key-value metadata, the codecs and the dictionary columns of the old ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -21,10 +21,11 @@ from corgi2.formats.parquet.footer import (
     row_group_block,
 )
 from corgi2.formats.parquet.lists import check_missing_lists
-from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, changes, form_of, writer_options
+from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, changes, form_of, profile_of
 from corgi2.formats.parquet.reading import Reading, tables_of
 from corgi2.formats.parquet.samples import Rows
 from corgi2.formats.parquet.schema import arrow_schema, schema_text
+from corgi2.formats.parquet.selection import read_selected
 from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks, in_memory
 from corgi2.formats.pipe import Pipe, piped
 from corgi2.order import Indices
@@ -69,15 +70,15 @@ class ParquetFormat:
         return length + footprint + np.where(page > LARGE_PAGE, KEPT_BYTES, 0)
 
     def sketch(self, size: int) -> Block:
-        """As if nothing were compressed; a scan of the footer tells more."""
+        """Assumes that nothing is compressed; a scan of the footer tells more."""
         return Block(0, size, 0, size, exact=False)
 
     def shows_record(self, file: ShardFile) -> bool:
-        """By its footer."""
+        """Told by its footer."""
         return bool(read_footer(file).num_rows)
 
     def taste(self, piece: Piece) -> Iterator[Taste]:
-        """All of them."""
+        """All records of the piece."""
         for table, rows in tables_of(piece, max(READING_BYTES, piece.footprint)):
             group = Group(table, counts=(table.num_rows,), table_bytes=in_memory(table))
             yield Taste(group, piece.length * table.num_rows / rows)
@@ -106,13 +107,21 @@ class ParquetFormat:
         mapper: Mapper = map,
         see: See | None = None,
         decoding: bool = False,  # noqa: ARG002
+        only: Collection[str] | None = None,
+        decoders: int | None = None,
     ) -> Group:
-        """Decoded row groups move to the arena: in Arrow's own memory they take up to twice their size."""
-        reading = Reading(pieces, arena, see)
+        """Decoded row groups move to the arena: in Arrow's own memory they take up to twice their size. If only
+        some columns are wanted, the bytes of the others are not fetched."""
+        if only is not None:
+            found = [read_selected(piece, only, arena.capacity) for piece in pieces]
+            tables = [table for table in found if table is not None]
+            if len(tables) == len(pieces):
+                return Group(pa.concat_tables(tables), counts=tuple(table.num_rows for table in tables))
+        reading = Reading(pieces, arena, see, decoders)
         return reading.group(list(mapper(reading.read, pieces)))
 
     def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[pa.Table]:
-        """All rows, decoded a few MB at a time, or, where they are nested, a row group."""
+        """All rows, decoded a few MB at a time, or, if they are nested, a row group at a time."""
         footer = read_footer(file)
         if footer.num_rows == 0:
             raise NoRecordError(file.name, 0, NO_RECORD)
@@ -127,6 +136,12 @@ class ParquetFormat:
             piece = Piece(file, block.start, block.length, records=block.records, footprint=block.footprint)
             yield from (table for table, _ in tables_of(piece, memory))
 
+    def scan_together(self, files: Sequence[ShardFile], block_bytes: int, memory: int) -> None:
+        """Each shard has a footer of its own."""
+
+    def stream_together(self, files: Sequence[ShardFile], memory: int) -> None:
+        """Each shard has a footer of its own."""
+
     def digest(self, table: pa.Table, key: int) -> Digest:
         return digest(table, key)
 
@@ -134,9 +149,7 @@ class ParquetFormat:
         return hash_records(table, key)
 
     def profile(self, file: ShardFile) -> str:
-        footer = read_footer(file)
-        schema = arrow_schema(file, footer)
-        return Profile(schema, writer_options(footer, schema)).encode()
+        return profile_of(file).encode()
 
     def compare(self, one: ShardFile, other: ShardFile) -> tuple[list[str], list[str]]:
         """Metadata of the file and of its fields; how columns are stored."""
@@ -144,7 +157,7 @@ class ParquetFormat:
         return changes(ours.metadata, theirs.metadata), changes(ours.stored, theirs.stored)
 
     def write(self, blocks: Iterable[Iterable[pa.Table]], profile: str) -> Writing:
-        """A row group a block. Its footprint is then known, whatever its columns."""
+        """One row group per block. Its footprint is then known, whatever its columns."""
 
         def encode(pipe: Pipe) -> tuple[Block, ...]:
             return tuple(encode_blocks(takewhile(lambda _: pipe.is_used, blocks), Profile.decode(profile), pipe))

@@ -1,6 +1,6 @@
-"""Lists of a fixed size that are missing: Arrow before 26 cannot read them, and takes their shards for damaged.
+"""Missing lists of a fixed size: Arrow before 26 cannot read them, and reports their shards as damaged.
 
-By their footers such shards are refused before anything is written; what a footer cannot tell, when they are read.
+Such shards are refused before anything is written if their footers tell, and otherwise when they are read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,12 +20,12 @@ _FIRST_THAT_READS = 26
 
 
 def reads_missing_lists() -> bool:
-    """By Arrow's version: 25.0.1 cannot, 26.0.0 can. To try it would cost every process 20 MB."""
+    """Judged by Arrow's version: 25.0.1 cannot, 26.0.0 can. Trying it would cost every process 20 MB."""
     return int(pa.__version__.partition(".")[0]) >= _FIRST_THAT_READS
 
 
 def check_missing_lists(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema) -> None:
-    """Refuse a shard that this Arrow cannot read, by the column."""
+    """Refuse a shard that this Arrow cannot read, and name the column."""
     places = [place for field in schema for place in _places(field)]
     is_odd = any(place.may_lack for place in places) and len(places) == footer.num_columns
     if not is_odd or reads_missing_lists():
@@ -37,7 +37,7 @@ def check_missing_lists(file: ShardFile, footer: pq.FileMetaData, schema: pa.Sch
 
 
 def missing_lists(error: Exception, schema: pa.Schema | None) -> str | None:
-    """What an error of Arrow's says, if it is that one."""
+    """What to say about an error of Arrow's, if missing lists are its cause."""
     if _SYMPTOM not in str(error) or reads_missing_lists() or schema is None:
         return None
     names = dict.fromkeys(place.column for field in schema for place in _places(field) if place.may_lack)
@@ -52,11 +52,11 @@ class _Place(NamedTuple):
     """A column as Parquet stores it."""
 
     column: str
-    """The one that it is a part of."""
+    """The top-level column that it is part of."""
     may_lack: bool
     """Whether it lies in a list of a fixed size that may be missing."""
     values: int
-    """In a row, if no list is missing, and one less for each that is; 0 where that is not so."""
+    """Values per row if no list is missing, and one less for each that is; 0 if that does not hold."""
 
 
 def _places(field: pa.Field) -> Iterator[_Place]:
@@ -81,7 +81,7 @@ def _within(fields: Iterable[pa.Field], place: _Place, may_miss: bool) -> Iterat
 
 
 def _lacks(column: pq.ColumnChunkMetaData, place: _Place, rows: int) -> bool:
-    """A list that is missing is stored as one value. Where that does not tell, as a null at the least."""
+    """A missing list is stored as one value. If that does not tell, it is at least a null."""
     if place.values:
         return bool(column.num_values < rows * place.values)
     statistics = column.statistics

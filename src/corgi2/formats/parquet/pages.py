@@ -1,4 +1,4 @@
-"""How large the pages of a Parquet column are, by their headers: whoever decodes one needs memory for all of it.
+"""How large the pages of a Parquet column are, by their headers: decoding a page needs memory for all of it.
 
 A header is a structure in Thrift's compact protocol: {1: kind, 2: bytes once decompressed, 3: bytes as stored, …}.
 """
@@ -8,12 +8,12 @@ _DEEPEST = 16
 
 
 class _DamagedError(ValueError):
-    """No header lies there."""
+    """There is no valid header."""
 
 
 def largest_page(data: memoryview) -> int:
-    """Bytes of the largest page, once decompressed, of a column that lies one page behind another. What is damaged
-    ends it: whoever decodes it will say so."""
+    """Bytes of the largest page, once decompressed, of a column whose pages follow each other. Damage ends the search:
+    decoding will report it."""
     largest, at = 0, 0
     while at < len(data):
         header = _Reader(data, at)
@@ -33,7 +33,7 @@ class _Reader:
         self._data, self.at = data, at
 
     def struct(self, depth: int = 0) -> dict[int, int]:
-        """The whole numbers of a structure, by the number of their field; all else is passed over."""
+        """The whole numbers of a structure, by the number of their field; everything else is skipped."""
         if depth > _DEEPEST:
             raise _DamagedError("too deep")
         fields, number = dict[int, int](), 0

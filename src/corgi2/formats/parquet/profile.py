@@ -1,4 +1,4 @@
-"""What a new shard keeps of an old one beside the rows: schema, metadata, codecs, dictionary columns."""
+"""What a new shard keeps of an old one besides the rows: schema, metadata, codecs, dictionary columns."""
 
 import base64
 import json
@@ -9,16 +9,15 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corgi2.formats.parquet.footer import (
-    read_footer,
-)
+from corgi2.formats.parquet.codecs import codecs_of
+from corgi2.formats.parquet.footer import decode_footer, raw_footer
 from corgi2.formats.parquet.schema import arrow_schema, fields_of
 from corgi2.records import ShardFile
 
 PAGE, LARGE_PAGE = 1 << 20, 10 << 20
 
 BATCH_OPTION, PAGE_VALUES = "write_batch_size", 1024
-"""A writer looks at the size of a page every so many values, unless it is told to look more often."""
+"""A writer checks the size of a page after this many values, unless it is told to check more often."""
 
 
 class Profile(NamedTuple):
@@ -37,37 +36,50 @@ class Profile(NamedTuple):
         return Profile(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(fields["schema"]))), fields["options"])
 
 
+def profile_of(file: ShardFile) -> Profile:
+    raw = raw_footer(file)
+    footer = decode_footer(file, raw)
+    schema = arrow_schema(file, footer)
+    return Profile(schema, writer_options(footer, schema, codecs_of(file, raw)))
+
+
 def empty_table(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_batches([], schema)
 
 
-def writer_options(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
+def writer_options(footer: pq.FileMetaData, schema: pa.Schema, codecs: dict[str, str]) -> dict[str, Any]:
     """Options for a writer whose files look like this one."""
-    filled = [footer.row_group(n) for n in range(footer.num_row_groups) if footer.row_group(n).num_rows]
-    group = filled[0] if filled else None
+    group = _first_filled(footer)
     columns = {footer.schema.column(n).path: group.column(n) for n in range(group.num_columns)} if group else {}
     options: dict[str, Any] = {
-        "compression": {path: _codec(column.compression) for path, column in columns.items()} or "snappy",
+        "compression": codecs or "snappy",
         "use_dictionary": [path for path, column in columns.items() if _has_dictionary(column)],
         "write_statistics": [path for path, column in columns.items() if column.is_stats_set],
         "write_page_index": any(column.has_offset_index for column in columns.values()),
         "store_schema": b"ARROW:schema" in (footer.metadata or {}),
     }
     widths = (column.total_uncompressed_size // max(1, column.num_values) for column in columns.values())
-    if (widest := max(widths, default=0)) * PAGE_VALUES > LARGE_PAGE:  # whoever reads a page needs memory for all of it
+    if (widest := max(widths, default=0)) * PAGE_VALUES > LARGE_PAGE:  # reading a page needs memory for all of it
         options[BATCH_OPTION] = max(1, PAGE // widest)
     return options | _layout(footer, schema, options["store_schema"])
 
 
+def _first_filled(footer: pq.FileMetaData) -> pq.RowGroupMetaData | None:
+    """The first row group that has rows."""
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    return next((group for group in groups if group.num_rows), None)
+
+
 class _Form(NamedTuple):
-    """What a shard is beside its records, by name: what it means, and how it is stored."""
+    """What a shard is besides its records, by name: what it means, and how it is stored."""
 
     metadata: dict[str, Any]
     stored: dict[str, Any]
 
 
 def form_of(file: ShardFile) -> _Form:
-    footer = read_footer(file)
+    raw = raw_footer(file)
+    footer = decode_footer(file, raw)
     schema = arrow_schema(file, footer)
     metadata: dict[str, Any] = {
         f"the metadata {_text(name)!r}": value for name, value in (schema.metadata or {}).items()
@@ -79,10 +91,10 @@ def form_of(file: ShardFile) -> _Form:
     for path, field in _fields(footer.schema.to_arrow_schema()):
         if pa.types.is_dictionary(field.type):
             stored[f"the type of the indices of {path!r}"] = field.type.index_type
-    filled = [footer.row_group(n) for n in range(footer.num_row_groups) if footer.row_group(n).num_rows]
-    for column in (filled[0].column(number) for number in range(filled[0].num_columns)) if filled else ():
+    group, codecs = _first_filled(footer), codecs_of(file, raw)
+    for column in (group.column(number) for number in range(group.num_columns)) if group else ():
         stored |= {
-            f"the codec of {column.path_in_schema!r}": column.compression,
+            f"the codec of {column.path_in_schema!r}": codecs[column.path_in_schema],
             f"whether {column.path_in_schema!r} has statistics": column.is_stats_set,
             f"whether {column.path_in_schema!r} has a page index": column.has_offset_index,
         }
@@ -90,7 +102,7 @@ def form_of(file: ShardFile) -> _Form:
 
 
 def _fields(parent: Any, path: str = "") -> Iterator[tuple[str, pa.Field]]:
-    """All fields, nested ones behind their own."""
+    """All fields, each followed by those nested in it."""
     for field in parent if isinstance(parent, pa.Schema) else fields_of(parent):
         yield path + field.name, field
         yield from _fields(field.type, f"{path}{field.name}.")
@@ -124,10 +136,6 @@ _PLAIN_BYTES = {"INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 _INDEX_BYTES, _HEADER_BYTES = 8, 16_384
 """Of a value in a page, with its levels, at the most; and of the pages' headers."""
-
-
-def _codec(name: str) -> str:
-    return {"UNCOMPRESSED": "NONE", "LZ4_RAW": "LZ4"}.get(name, name)
 
 
 def _layout(footer: pq.FileMetaData, schema: pa.Schema, store_schema: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Row groups, decoded a few MB at a time, into an arena or as tables."""
+"""Decoding of row groups, a few MB at a time, into an arena or as tables."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from corgi2.formats.parquet.footer import (
     Part,
     ShardVersion,
     cached_footer,
+    column_span,
     parse_footer,
     row_group_spans,
 )
@@ -33,7 +34,7 @@ from corgi2.sizes import format_size
 _ALIGNMENT = 64
 
 _STEP_BYTES = 2_000_000
-"""Decoded at a time, on the way to where it stays: Arrow takes several times as much meanwhile."""
+"""Bytes decoded at a time, on the way to their place: Arrow takes several times as much meanwhile."""
 
 _WIDE_ROW = 64_000
 """Of rows of so many bytes, eight are decoded at a time at the least."""
@@ -44,15 +45,18 @@ _PAGE_SHARE, _PAGE_BYTES = 8, 30_000_000
 _NESTED_BYTES, _NESTED_PARTS = 16_000_000, 64
 """The same of nested rows, which are not laid side by side: a group of many small parts is slow to gather."""
 
+_TABLE_BYTES = 2_000
+"""Bytes of a table that holds next to nothing."""
+
 _STEP_BYTES_A_COLUMN = 16_000
 """At the least: every column costs something every time."""
 
 _LONGEST_TEXT = 1 << 30
-"""Half of what an array of Arrow's usual strings holds."""
+"""Half of the bytes that an array of Arrow's usual strings can hold."""
 
 
 class _Run(NamedTuple):
-    """Rows in memory, one behind another: in the columns of all, or in a table of their own."""
+    """Consecutive rows in memory: in the columns of all pieces, or in a table of their own."""
 
     first: int
     records: int
@@ -60,22 +64,29 @@ class _Run(NamedTuple):
 
 
 class Reading:
-    """Pieces on their way to one group: columns of single arrays if they are flat, else a chunk a piece."""
+    """Pieces on their way to one group: columns of single arrays if they are flat, else one chunk per piece."""
 
-    def __init__(self, pieces: Sequence[Piece], arena: Arena, see: See | None) -> None:
+    def __init__(self, pieces: Sequence[Piece], arena: Arena, see: See | None, decoders: int | None) -> None:
         self._pieces, self._arena, self._see = pieces, arena, see
+        self._gate = threading.Semaphore(decoders or max(1, len(pieces)))
         self._schema: pa.Schema | None = None
         self._columns: Columns | None = None
         self._lock = threading.Lock()
 
     def read(self, piece: Piece) -> list[_Run]:
+        """Many threads may wait for a store; only as many decode as there is memory for."""
+        part = _fetch(piece, _scratch(piece.length))
+        with self._gate:
+            return self._decoded(piece, part)
+
+    def _decoded(self, piece: Piece, part: memoryview) -> list[_Run]:
         arena = self._arena
         with (
-            _open_piece(piece, _scratch(piece.length), arena.capacity, arena.reserved) as opened,
-            _clear_errors(piece, opened.schema),
+            _open_piece(piece, part, arena.capacity, arena.reserved) as opened,
+            clear_errors(piece, opened.schema),
         ):
             rows = opened.rows
-            _check_count(piece, rows, rows)
+            check_count(piece, rows, rows)
             columns = self._columns_for(piece, opened.schema)
             if columns is None:
                 runs = [_Run(0, table.num_rows, _move(table, self._arena)) for table in opened.tables()]
@@ -83,7 +94,7 @@ class Reading:
                 runs = [_Run(columns.add(batch), len(batch)) for batch in opened.batches()]
         if min(1.0, PAGE_VALUES / max(1, piece.records)) * piece.footprint > LARGE_PAGE:
             release_unused()
-        _check_count(piece, sum(run.records for run in runs), rows)
+        check_count(piece, sum(run.records for run in runs), rows)
         if self._see is not None:
             for run in runs:
                 self._see(columns.table(run.first, run.records) if columns is not None else run.table)
@@ -98,7 +109,7 @@ class Reading:
                     counts = [_rows_with_gaps(piece, schema) for piece in self._pieces]
                     self._columns = Columns.reserve(schema, counts, self._arena)
         if not schema.equals(self._schema):
-            raise ShardError(piece.file.name, 0, f"another schema than other shards, among {self._pieces[0].file.name}")
+            raise ShardError(piece.file.name, 0, f"another schema than others, such as {self._pieces[0].file.name}")
         return self._columns
 
     def group(self, parts: list[list[_Run]]) -> Group:
@@ -129,7 +140,7 @@ def _rows_with_gaps(piece: Piece, schema: pa.Schema) -> int:
     return steps * room + (rest // ROWS + (rest > 0) + cuts) * ROWS - 1
 
 
-def _check_count(piece: Piece, found: int, rows: int) -> None:
+def check_count(piece: Piece, found: int, rows: int) -> None:
     if found != rows:
         raise ShardError(piece.file.name, piece.start, f"{found} rows where the footer says {rows}; {RESTORE}")
     if piece.records and found != piece.records:
@@ -137,7 +148,7 @@ def _check_count(piece: Piece, found: int, rows: int) -> None:
 
 
 def _move(table: pa.Table, arena: Arena) -> pa.Table:
-    """A table's copy in the arena, as an Arrow stream, which can be read where it lies."""
+    """A table's copy in the arena, as an Arrow stream, which can be read in place."""
     metadata, table, size = table.schema.metadata, table.replace_schema_metadata(None), pa.MockOutputStream()
     write_stream(table, size)
     room = arena.view(arena.claim(size.size() + _ALIGNMENT), size.size() + _ALIGNMENT)
@@ -148,7 +159,7 @@ def _move(table: pa.Table, arena: Arena) -> pa.Table:
 
 
 def _memory(size: int) -> memoryview:
-    """Not zeroed, and used again, once it is free, by whoever asks for as much."""
+    """Memory that is not zeroed, and reused, once free, for the next request of the same size."""
     return np.empty(size, np.uint8).data
 
 
@@ -156,7 +167,7 @@ _threads = threading.local()
 
 
 def _scratch(size: int) -> memoryview:
-    """Memory of this thread, which it uses again: fresh pages would cost their zeroing, half of the time of a read."""
+    """Memory that this thread reuses: zeroing fresh pages would take half of the time of a read."""
     memory: memoryview | None = getattr(_threads, "memory", None)
     if memory is None or len(memory) < size:
         memory = _threads.memory = _memory(size)
@@ -164,19 +175,17 @@ def _scratch(size: int) -> memoryview:
 
 
 def _check_pages(piece: Piece, part: memoryview, group: pq.RowGroupMetaData, most: int) -> None:
-    """Refuse a page that takes more memory than there is, before it is taken. Few columns can have one."""
+    """Refuse a page that takes more memory than there is, before taking it. Few columns can have one."""
     for column in (group.column(number) for number in range(group.num_columns)):
         if column.total_uncompressed_size > most:
-            first = column.data_page_offset
-            if column.dictionary_page_offset is not None and 0 < column.dictionary_page_offset < first:
-                first = column.dictionary_page_offset
+            first, length = column_span(column)
             start = first - piece.start
-            size = largest_page(part[start : start + column.total_compressed_size])
+            size = largest_page(part[start : start + length])
             if size > most:
                 problem = (
                     f"a page of {format_size(size)} in {column.path_in_schema!r} does not fit the {format_size(most)}"
                 )
-                problem += " that there is for one; give a larger buffer"
+                problem += " available for one; give a larger buffer"
                 raise TooLargeError(piece.file.name, first, problem, (size - _PAGE_BYTES + 1) * _PAGE_SHARE)
 
 
@@ -188,43 +197,65 @@ class _Opened(NamedTuple):
     groups: list[int]
     rows: int
     step: int
-    """Rows to decode at a time, where they are flat."""
+    """Rows to decode at a time, if they are flat."""
     sure: int
-    """Rows that are sure to take little, whatever they are."""
+    """A number of rows that is sure to take little, whatever they hold."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         step = max(ROWS, min(self.step + 1, self.sure) // ROWS * ROWS) - 1
         yield from self.reader.iter_batches(step, row_groups=self.groups, use_threads=False)
 
     def tables(self) -> Iterator[pa.Table]:
-        """All at once; or, where that may be much more than it seems, in parts."""
+        """All rows at once; or in parts, if they may take much more than it seems."""
         if self.sure >= self.rows:
             yield widen(_decode(self.reader, self.groups), self.schema)
         else:
-            for batch in self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False):
-                yield widen(_table(batch), self.schema)
+            batches = self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False)
+            yield from _joined(widen(_table(batch), self.schema) for batch in batches)
+
+
+def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Small tables joined into one: if a single row is large, all are decoded row by row, at a few KB per table."""
+    waiting, size = list[pa.Table](), 0
+    for table in tables:
+        if waiting and size + table.nbytes > _STEP_BYTES:
+            yield pa.concat_tables(waiting).combine_chunks() if len(waiting) > 1 else waiting[0]
+            waiting, size = [], 0
+        waiting.append(table)
+        size += table.nbytes + _TABLE_BYTES
+    if waiting:
+        yield pa.concat_tables(waiting).combine_chunks() if len(waiting) > 1 else waiting[0]
+
+
+def groups_within(piece: Piece, spans: list[tuple[int, int]]) -> list[int]:
+    """The row groups that lie in a piece."""
+    stop = piece.start + piece.length
+    return [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
+
+
+def _fetch(piece: Piece, part: memoryview) -> memoryview:
+    """Read a piece as stored, at once, into the given memory."""
+    if piece.length:
+        piece.file.readinto(piece.start, part)
+    if piece.checksum:
+        piece.check(Checksum.like(piece.checksum, part))
+    return part
 
 
 @contextmanager
 def _open_piece(piece: Piece, part: memoryview, memory: int, room: int = 0) -> Iterator[_Opened]:
-    """What is fetched at once, into some memory, to be decoded beside so much; or, if there is more, with room for
-    larger pages."""
-    if piece.length:
-        piece.file.readinto(piece.start, part)
-    if piece.checksum:
-        piece.check(Checksum.of(part))
+    """What was fetched, to be decoded beside so much memory; or, if there is more, with room for larger pages."""
     if piece.is_whole:
         footer = parse_footer(piece.file, bytes(part[-FOOTER_GUESS:]))
         spans = row_group_spans(piece.file, footer)
     else:
         footer, spans = cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
-    stop = piece.start + piece.length
-    groups = [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
+    groups = groups_within(piece, spans)
     rows = sum(footer.row_group(index).num_rows for index in groups)
     data = pa.PythonFile(Part(piece.file.size, piece.start, part), mode="r")
     for group in groups:
         _check_pages(piece, part, footer.row_group(group), max(memory, room) // _PAGE_SHARE + _PAGE_BYTES)
-    with _clear_errors(piece):
+    with clear_errors(piece):
         _check_int96(data, footer, groups)
         reader = pq.ParquetFile(data, metadata=footer)
         schema = widened(reader.schema_arrow)
@@ -246,12 +277,12 @@ def _sure_rows(piece: Piece, data: pa.PythonFile, footer: pq.FileMetaData, group
     found = sure_rows(data, footer, group, usual, most)
     if found.largest > most:
         problem = f"a row that takes {format_size(found.largest)} decoded does not fit the {format_size(most)}"
-        raise TooLargeError(piece.file.name, piece.start, f"{problem} that there is for one; give a larger buffer")
+        raise TooLargeError(piece.file.name, piece.start, f"{problem} available for one; give a larger buffer")
     return found.rows
 
 
 @contextmanager
-def _clear_errors(piece: Piece, schema: pa.Schema | None = None) -> Iterator[None]:
+def clear_errors(piece: Piece, schema: pa.Schema | None = None) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -263,14 +294,15 @@ def tables_of(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
     """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
     them; and how many rows these are."""
     found = 0
-    with _open_piece(piece, _memory(piece.length), memory) as opened, _clear_errors(piece, opened.schema):
+    part = _fetch(piece, _memory(piece.length))
+    with _open_piece(piece, part, memory) as opened, clear_errors(piece, opened.schema):
         rows = opened.rows
-        _check_count(piece, rows, rows)
+        check_count(piece, rows, rows)
         flat = is_flat(opened.schema)
         for table in map(_table, opened.batches()) if flat else opened.tables():
             found += table.num_rows
             yield table, rows
-    _check_count(piece, found, rows)
+    check_count(piece, found, rows)
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:
@@ -296,7 +328,7 @@ def _decode_in_batches(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
 
 
 def _check_int96(data: pa.PythonFile, footer: pq.FileMetaData, groups: list[int]) -> None:
-    """Arrow counts INT96 timestamps in nanoseconds of 64 bits; years beyond 1677 to 2262 would wrap without a word."""
+    """Arrow counts INT96 timestamps in nanoseconds of 64 bits; years outside of 1677 to 2262 would wrap silently."""
     columns = [column.path for column in footer.schema if column.physical_type == "INT96"]
     if not columns:
         return

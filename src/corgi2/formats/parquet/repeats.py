@@ -1,7 +1,7 @@
-"""What rows take whose texts are stored once, and repeated: in a dictionary, or as a long prefix.
+"""How much memory rows take whose texts are stored once and repeated: in a dictionary, or as a long prefix.
 
-A footer tells what is stored. How long the values of a dictionary are is told by the dictionary, and how often a row
-repeats them by its indices, which take 4 bytes each: both are read, where it matters, before any text is made of them.
+A footer tells what is stored. The dictionary tells how long its values are, and the indices, which take 4 bytes each,
+how often a row repeats them: both are read, if it matters, before any text is made of them.
 """
 
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ _REPEATING = {_PREFIXES, "RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 
 
 class Sure(NamedTuple):
-    """How many rows may be decoded at a time, and what the largest takes, where that was looked at."""
+    """How many rows may be decoded at a time, and what the largest one takes, if that was measured."""
 
     rows: int
     largest: int = 0
@@ -45,8 +45,8 @@ class _Column(NamedTuple):
 
 
 def sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int, most: int) -> Sure:
-    """So many rows of a row group, or fewer, as are sure to take little when they are decoded. How often each repeats
-    its values is looked at where some could take more than ``most`` bytes."""
+    """``usual`` rows of a row group, or as many fewer as are sure to take little when decoded. How often each row
+    repeats its values is read if some could take more than ``most`` bytes."""
     rows, columns = footer.row_group(group).num_rows, _columns(footer, group)
     if sum(column.stored * column.at_most(usual, rows) for column in columns) <= _SURE_BYTES:
         return Sure(usual)
@@ -65,7 +65,7 @@ def sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: i
 
 
 def _columns(footer: pq.FileMetaData, group: int) -> list[_Column]:
-    """Those that repeat texts."""
+    """The columns that repeat texts."""
     found = []
     for number in range(footer.num_columns):
         place, chunk = footer.schema.column(number), footer.row_group(group).column(number)
@@ -76,7 +76,7 @@ def _columns(footer: pq.FileMetaData, group: int) -> list[_Column]:
 
 
 def _narrowed(sizes: Indices, rows: int) -> Sure:
-    """So few rows that no run of them takes much, if none does by itself."""
+    """A number of rows so small that no run of them takes much, if no single row does."""
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     while rows > 1 and (ends[min(rows, len(sizes)) :] - ends[: -min(rows, len(sizes))]).max() > _SURE_BYTES:
         rows //= 2

@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.errors import ShardError, SourceError
-from corgi2.formats.parquet.footer import (
-    RESTORE,
-)
+from corgi2.formats.parquet.footer import RESTORE
+from corgi2.formats.paths import is_asked
 from corgi2.order import Indices
 from corgi2.records import Group, numpy_of, taker
 
@@ -30,17 +29,20 @@ class Rows:
             yield from rows
 
     def columns(self, records: Indices, only: Collection[str] | None = None) -> dict[str, Any]:
-        """Arrays of their own, which may be written to, for numbers and lists of one length of them."""
+        """Numbers, and lists of numbers of one length, become arrays of their own, which may be written to."""
         take = self.take
         if only is not None:
-            names = [name for name in self.group.table.column_names if name in only]
+            names = [name for name in self.group.table.column_names if is_asked(name, only)]
             schema = self.group.schema and pa.schema([self.group.schema.field(name) for name in names])
             take = taker(replace(self.group, table=self.group.table.select(names), schema=schema))
         table = take(records)
-        return {
-            name: _values(column, name, self.url)
-            for name, column in zip(table.column_names, table.columns, strict=True)
-        }
+        named = zip(table.column_names, table.columns, strict=True)
+        if only is not None:  # the caller that looks for a value reports it missing
+            return {
+                name: _as_list(column, name, self.url) if column.null_count else _values(column, name, self.url)
+                for name, column in named
+            }
+        return {name: _values(column, name, self.url) for name, column in named}
 
 
 def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
@@ -49,16 +51,20 @@ def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
     if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
         return _matrix(column, name, url)
     if not _is_number(kind):
-        try:
-            return column.to_pylist()
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise ShardError(url, 0, f"a value of {name!r} cannot be decoded ({error}); {RESTORE}") from error
+        return _as_list(column, name, url)
     _check_nulls(column, kind, name, url)
     return np.array(column.to_numpy() if column.null_count or pa.types.is_temporal(kind) else numpy_of(column))
 
 
+def _as_list(column: pa.ChunkedArray, name: str, url: str) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise ShardError(url, 0, f"a value of {name!r} cannot be decoded ({error}); {RESTORE}") from error
+
+
 def _matrix(column: pa.ChunkedArray, name: str, url: str) -> Any:
-    """A row each; one that is missing is not a number."""
+    """One row per list; a missing list becomes NaN."""
     width, lists = column.type.list_size, column.combine_chunks()
     _check_nulls(column, column.type.value_type, name, url)
     values = lists.values.slice(lists.offset * width, len(lists) * width)
@@ -71,7 +77,7 @@ def _matrix(column: pa.ChunkedArray, name: str, url: str) -> Any:
 def _check_nulls(column: pa.ChunkedArray, kind: pa.DataType, name: str, url: str) -> None:
     if column.null_count and not pa.types.is_floating(kind):
         raise SourceError(
-            f"{url}: the column {name!r} of {column.type} has nulls, which an array of NumPy cannot hold; fill them, "
+            f"{url}: the column {name!r} of {column.type} has nulls, which a NumPy array cannot hold; fill them, "
             "or take batches with batch_format='arrow'"
         )
 

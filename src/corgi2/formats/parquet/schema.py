@@ -1,7 +1,7 @@
-"""Schemas of Parquet files: as rows have them in memory, and as text: two texts are equal only if the schemas are.
+"""Schemas of Parquet files, as rows have them in memory, and as text: two texts are equal only if the schemas are.
 
-A text has a line a column, and one a field of a struct, behind that of the struct itself. Indices of dictionaries have
-32 bits at the least, here and in new shards, whatever they had: many shards hold more values than one.
+A text has one line per column, and one per field of a struct, after that of the struct itself. Indices of dictionaries
+have at least 32 bits, here and in new shards, whatever they had before: many shards hold more values than one.
 """
 
 import json
@@ -16,7 +16,7 @@ from corgi2.records import ShardFile
 
 
 def arrow_schema(file: ShardFile, footer: pq.FileMetaData) -> pa.Schema:
-    """What rows have in memory, with the metadata of the file."""
+    """The schema that rows have in memory, with the metadata of the file."""
     try:
         schema = widened(footer.schema.to_arrow_schema()).with_metadata(_metadata(footer))
     except (pa.ArrowException, ValueError) as error:
@@ -36,7 +36,7 @@ _UNMIXABLE = {
 
 
 def _can_be_mixed(kind: pa.DataType) -> bool:
-    """Of views, and of lists of nothing but nulls, Arrow cannot take rows."""
+    """Arrow cannot take rows of views, or of lists of nothing but nulls."""
     if kind.id in _UNMIXABLE:
         return False
     inner = [field.type for field in fields_of(kind)]
@@ -58,7 +58,7 @@ def widened(schema: pa.Schema) -> pa.Schema:
 
 
 def widen(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table as it is in memory: of a schema that was widened."""
+    """A table as it is in memory: with the widened schema."""
     for number, (kind, field) in enumerate(zip(table.schema.types, schema, strict=True)):
         if not kind.equals(field.type):
             table = table.set_column(number, field, table.column(number).cast(field.type))
@@ -93,8 +93,8 @@ _INDEX = pa.int32()
 
 
 def schema_text(schema: pa.Schema) -> str:
-    """A line a field. Arrow's own rendering is cut short where it is long, and does not tell names from what stands
-    between them, which hides differences."""
+    """One line per field. Arrow's own rendering truncates long schemas, and does not separate names from the
+    punctuation around them, which hides differences."""
     return "\n".join(line for field in schema for line in _lines(field, ""))
 
 
@@ -117,13 +117,13 @@ def _null_text(field: pa.Field) -> str:
 
 
 def _name_text(name: str) -> str:
-    """In quotes, where it could be taken for more than a name."""
+    """A name, in quotes if it could be mistaken for more than a name."""
     is_plain = name.isprintable() and name.strip() == name != "" and not {*name} & {*'.:,<>"\\'}
     return name if is_plain else json.dumps(name)
 
 
 def _type_text(kind: pa.DataType) -> str:
-    """As Arrow writes it; and of a map, whether values may be missing, of an extension, what it is made of."""
+    """A type as Arrow writes it; plus, for a map, whether values may be missing, and for an extension, its storage."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         own = repr(kind.__arrow_ext_serialize__()) if isinstance(kind, pa.ExtensionType) else ""

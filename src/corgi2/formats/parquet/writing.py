@@ -1,4 +1,4 @@
-"""Row groups, encoded."""
+"""Encoding of row groups."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,8 +12,8 @@ from corgi2.host import give_back
 from corgi2.records import PLACE_BYTES, Block
 
 KEPT_BYTES = 24 << 20
-"""Written, until what allocators keep is returned. Pages of wide values are of many sizes, and seldom fit where others
-were."""
+"""Bytes written before memory kept by allocators is returned. Pages of wide values have many sizes, and seldom fit
+where others were."""
 
 
 def encode_blocks(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: Pipe) -> Iterator[Block]:
@@ -33,7 +33,7 @@ def encode_blocks(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: 
 
 
 def in_memory(table: pa.Table) -> int:
-    """Bytes of a decoded row group in a group: where its columns become single arrays, its rows are listed."""
+    """Bytes of a decoded row group in a group: if its columns become single arrays, its rows are listed."""
     return table_bytes(table) + (ROW_BYTES * table.num_rows if is_flat(table.schema) else 0)
 
 

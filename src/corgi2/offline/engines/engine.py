@@ -1,4 +1,4 @@
-"""What a shuffle asks of whoever makes its groups."""
+"""What a shuffle asks of the engine that makes its groups."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -12,10 +12,10 @@ class Engine(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Whether groups take memory of this process."""
+        """Whether groups take memory in this process."""
 
     def running(self) -> AbstractContextManager[None]:
-        """As long as groups are made."""
+        """A context to hold while groups are made."""
 
     def make(
         self,
@@ -24,5 +24,5 @@ class Engine(Protocol):
         advance: Callable[[int], object],
         settle: Callable[[Made], object],
     ) -> None:
-        """Make these groups, in any order. ``advance`` is told of bytes that were read, ``settle`` of each group whose
-        marker is there, one at a time."""
+        """Make these groups, in any order. ``advance`` is called with the number of bytes read, ``settle`` with each
+        group that has its marker, one at a time."""

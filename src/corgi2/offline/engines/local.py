@@ -16,11 +16,11 @@ from corgi2.stores import Requests
 
 @dataclass(slots=True)
 class LocalEngine:
-    """So many reads and writes in flight."""
+    """Runs with ``workers`` reads and writes in flight."""
 
     workers: int
     _arena: Arena | None = field(default=None, init=False)
-    """Made for the first pass, and used again."""
+    """Made for the first pass, and reused."""
 
     @property
     def is_here(self) -> bool:

@@ -1,7 +1,7 @@
-"""Groups as tasks of a Ray cluster. A group is what one task makes: it reads, shuffles, writes, and leaves its marker.
+"""Groups as tasks of a Ray cluster. One task makes one group: it reads, shuffles, writes, and leaves its marker.
 
-Ray runs a task again whose node or worker has died; a group whose marker is there already is not made again. The driver
-only deals them out, a bounded number at a time, and deletes what was consumed: when it dies, the same command resumes.
+If a node or worker dies, Ray runs its task again; a group that already has its marker is not made again. The driver
+only deals them out, a bounded number at a time, and deletes what was consumed: if it dies, the same command resumes.
 """
 
 import logging
@@ -22,20 +22,21 @@ from corgi2.offline.task import Made, Task
 from corgi2.sizes import format_size
 
 RETRIES = 20
-"""Nodes and workers that may die under one group."""
+"""How many nodes and workers may die while making one group."""
 _CONNECT_SECONDS = 10.0
+_START = "start one (ray start --head), or give no address= to have Ray started on this machine alone"
 _LOOK_SECONDS = 5.0
-"""How often the driver looks whether nodes have come or gone."""
+"""How often, in seconds, the driver checks whether nodes have come or gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """So many tasks at a time on every node of a cluster, each with so many reads and writes in flight."""
+    """Runs ``tasks`` tasks at a time per node of a cluster, each with ``workers`` reads and writes in flight."""
 
     workers: int
     tasks: int
     address: str | None = None
-    """As `ray.init` takes it; None starts Ray on this machine, or joins what `RAY_ADDRESS` names."""
+    """As `ray.init` takes it; None starts Ray on this machine, or joins the cluster that `RAY_ADDRESS` names."""
 
     @property
     def is_here(self) -> bool:
@@ -54,7 +55,7 @@ class RayEngine:
                 ray.init(address=self.address, **quiet)
         except (RayError, ConnectionError, ValueError, RuntimeError) as error:
             where = f"at {self.address}" if self.address else "on this machine"
-            raise SourceError(f"no Ray cluster {where}: {' '.join(str(error).split())[:200]}") from error
+            raise SourceError(f"no Ray cluster {where}: {' '.join(str(error).split())[:200]}", hint=_START) from error
         try:
             yield
         finally:
@@ -67,7 +68,7 @@ class RayEngine:
         advance: Callable[[int], object],
         settle: Callable[[Made], object],
     ) -> None:
-        """A bounded number at a time; if it fails, those that are under way are cancelled."""
+        """A bounded number at a time; on failure, running tasks are cancelled."""
         waiting, flying, remote = iter(groups), dict[Any, int](), _remote(task)
         try:
             while True:
@@ -86,7 +87,7 @@ class RayEngine:
 
 
 def _remote(task: Task) -> Any:
-    """What makes a group on some node, with the memory that it is promised to take at the most."""
+    """A remote function that makes a group on some node, with the most memory that it is promised to take."""
     need = promised_a_task(task.room_bytes)
     _check_memory(need)
     return ray.remote(_make).options(
@@ -95,7 +96,7 @@ def _remote(task: Task) -> Any:
 
 
 def _check_there(address: str | None) -> None:
-    """Ray ends the process that asks for a cluster which is not there."""
+    """Check that the cluster is there: Ray would end the process otherwise."""
     host, colon, port = (address or "").rpartition(":")
     if "://" in host or not colon or not port.isdigit():
         return
@@ -106,7 +107,7 @@ def _check_there(address: str | None) -> None:
 
 
 def _make(task: Task, group: int, workers: int) -> Made | Corgi2Error:
-    """In a worker. Errors of ours are results: they would come out buried in Ray's own words."""
+    """Runs in a worker. corgi2's errors are returned: raised, they would be buried in Ray's own text."""
     try:
         return task.make(group, workers)
     except Corgi2Error as error:
@@ -118,7 +119,7 @@ def _result(reference: Any, group: int) -> Made:
         result = ray.get(reference)
     except RayError as error:
         text = " ".join(str(error).split())[:300]
-        raise SourceError(f"group {group} could not be made on the cluster; give the command again: {text}") from error
+        raise SourceError(f"group {group} could not be made on the cluster; run the command again: {text}") from error
     if isinstance(result, Corgi2Error):
         raise result
     made: Made = result
@@ -134,6 +135,6 @@ def _check_memory(need: int) -> None:
     most = int(max(node.get("Resources", {}).get("memory", 0) for node in _nodes()))
     if most < need:
         raise SourceError(
-            f"a task takes {format_size(need)} (1.15 × buffer + 200 MB), and no node of the cluster offers more than "
+            f"a task takes {format_size(need)} (1.15 × buffer + 200 MB), but no node of the cluster offers more than "
             f"{format_size(most)}; give a smaller buffer, or start Ray with more memory (ray start --memory)"
         )

@@ -1,0 +1,39 @@
+"""Benchmarks use corgi2 from the inside, so they break when it changes: each is tried in a tiny form."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks import foundation, online, scale
+from benchmarks.programs import Program, run
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_driver_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "N", 8)
+    seconds, peak = scale._driver(200)
+    assert seconds > 0
+    assert peak > 0
+
+
+@pytest.mark.parametrize("make", [foundation._binary_rows, foundation._numeric_rows, foundation._worded_rows])
+def test_all_kinds_of_parquet_are_read(make: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foundation, "FILES", 2)
+    with ThreadPoolExecutor(2) as pool:
+        pair = foundation._measure_files(tmp_path, lambda seed: make(seed).slice(0, 5000), pool)  # type: ignore[operator]
+    assert pair.ratio > 0
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_the_first_batch_and_a_buffer_are_timed_in_turn(kind: str, tmp_path: Path) -> None:
+    size = replace(online.SIZES[0], records=400)
+    source = tmp_path / "data"
+    source.mkdir()
+    {"tar": online.make_tar, "parquet": online.make_parquet}[kind](source, size)
+    options = {"buffer_bytes": 60_000_000, "records": size.records, "batch": 4, "laps": ["first", "buffer"]}
+    timed = run(Program("both", sys.executable, online._OURS + online._OPEN, online._TAKE_TURNS), source, options)
+    assert timed.lap("first").seconds > 0
+    assert timed.lap("buffer").seconds > 0
