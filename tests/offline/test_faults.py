@@ -22,8 +22,8 @@ from benchmarks.chaos.strikes import Failing, striking
 from corgi2.dataset.sealing import seal
 from corgi2.errors import Corgi2Error, SourceError, StoreError
 from corgi2.host import HOST
-from corgi2.offline.job import commit_plan
 from corgi2.offline.journal import Journal
+from corgi2.offline.plan_file import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings

@@ -12,8 +12,8 @@ import pytest
 from corgi2.dataset.index_file import open_index
 from corgi2.dataset.source import find_source
 from corgi2.errors import ChangedError, Corgi2Error, DamageError, ShardError, SourceError, StoreError
-from corgi2.offline.job import commit_plan
 from corgi2.offline.journal import Journal
+from corgi2.offline.plan_file import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings

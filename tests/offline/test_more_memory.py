@@ -14,7 +14,7 @@ import pytest
 
 from corgi2 import budget
 from corgi2.errors import SourceError, TooLargeError
-from corgi2.offline.job import commit_plan
+from corgi2.offline.plan_file import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import shuffle
 from corgi2.offline.settings import Settings

@@ -19,7 +19,8 @@ from corgi2.dataset.index_file import save_index
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
-from corgi2.offline.job import Job, commit_plan, load_plan
+from corgi2.offline.plan_file import commit_plan, load_plan
+from corgi2.offline.planned import Job
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings

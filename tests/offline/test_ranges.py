@@ -17,7 +17,7 @@ import corgi2
 from corgi2.dataset.blocks import open_catalog
 from corgi2.dataset.index_tables import Index, blocks_table
 from corgi2.errors import ShardError, SourceError
-from corgi2.offline.job import Job
+from corgi2.offline.planned import Job
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.ranges import Ranges, ranges_of
 from corgi2.offline.run import run_shuffle, shuffle

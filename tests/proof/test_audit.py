@@ -23,7 +23,7 @@ from corgi2.dataset.scan import index_source
 from corgi2.dataset.sealing import VERSION, seal
 from corgi2.dataset.source import find_source
 from corgi2.errors import Corgi2Error, ShardError, SourceError
-from corgi2.offline.job import commit_plan
+from corgi2.offline.plan_file import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings

@@ -19,7 +19,7 @@ from corgi2.dataset.index_file import save_index
 from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import ChangedError, Corgi2Error, SourceError
-from corgi2.offline.job import commit_plan
+from corgi2.offline.plan_file import commit_plan
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.settings import Settings
 from corgi2.quality import inspect

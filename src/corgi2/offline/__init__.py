@@ -12,10 +12,10 @@ left), `ways_back` (from damage between passes), `report`. The memory that a shu
 """
 
 from corgi2.offline.foresight import Foresight, look_ahead
-from corgi2.offline.job import load_plan
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
 from corgi2.offline.passes import AT_ONCE, GroupSizes, Pass, first_pass
 from corgi2.offline.plan import Plan
+from corgi2.offline.plan_file import load_plan
 from corgi2.offline.planning import foresee, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.run import check_engine, run_shuffle, shuffle

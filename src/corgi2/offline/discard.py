@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from corgi2.dataset import runs
 from corgi2.errors import SourceError
-from corgi2.offline.job import load_plan, read_plan
 from corgi2.offline.journal import DISCARDED, Journal
 from corgi2.offline.names import new_shards
 from corgi2.offline.plan import Plan
+from corgi2.offline.plan_file import load_plan, read_plan
 from corgi2.offline.resume import foreign_aside, foreign_files
 from corgi2.stores import Entry, Store
 

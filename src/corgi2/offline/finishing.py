@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from corgi2.dataset import Index, load_index, merge, save_index, without
-from corgi2.offline.job import Job
 from corgi2.offline.journal import Marker
 from corgi2.offline.names import new_shards
 from corgi2.offline.new_shards import check_there, index_of
 from corgi2.offline.passes import Pass
+from corgi2.offline.planned import Job
 
 
 def finish(job: Job, pass_: Pass, markers: Sequence[Marker]) -> Index:

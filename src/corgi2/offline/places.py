@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from corgi2.dataset import Source, is_matched, runs, same_files
 from corgi2.errors import SourceError
-from corgi2.offline.job import Job
 from corgi2.offline.journal import Journal
+from corgi2.offline.planned import Job
 from corgi2.offline.resume import check_empty
 from corgi2.sizes import format_size
 from corgi2.stores import Entry, Store

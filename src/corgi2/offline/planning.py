@@ -16,7 +16,6 @@ from corgi2.formats import format_of
 from corgi2.host import usable_memory
 from corgi2.offline.discard import discard_in_place, discardable, discardable_aside
 from corgi2.offline.holdout import draw_shards
-from corgi2.offline.job import START_ANEW, Job, load_plan, read_plan
 from corgi2.offline.journal import DISCARDED, Journal
 from corgi2.offline.names import next_names, prefix_of
 from corgi2.offline.outline import outline
@@ -31,6 +30,8 @@ from corgi2.offline.places import (
     check_space,
 )
 from corgi2.offline.plan import Plan
+from corgi2.offline.plan_file import START_ANEW, load_plan, read_plan
+from corgi2.offline.planned import Job
 from corgi2.offline.resume import check_empty, check_not_back, check_own, check_own_aside, with_what_is_left
 from corgi2.offline.settings import Settings
 from corgi2.offline.useless import check_useful

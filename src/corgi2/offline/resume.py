@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from corgi2.dataset import CORGI_FOLDER, Index, is_matched, runs, with_replaced
 from corgi2.errors import ShardError, SourceError
-from corgi2.offline.job import Job, load_plan
 from corgi2.offline.journal import Journal
 from corgi2.offline.names import new_shards
 from corgi2.offline.outline import EMPTY
 from corgi2.offline.plan import Plan
+from corgi2.offline.plan_file import load_plan
+from corgi2.offline.planned import Job
 from corgi2.sizes import plural
 from corgi2.stores import Entry, Store
 

@@ -26,10 +26,11 @@ from corgi2.offline.discard import discard
 from corgi2.offline.engines.engine import Engine
 from corgi2.offline.engines.local import LocalEngine
 from corgi2.offline.finishing import finish, schema_of
-from corgi2.offline.job import Job, commit_plan
 from corgi2.offline.journal import Done, Marker, PassSum
 from corgi2.offline.pass_run import PassRun
 from corgi2.offline.passes import Pass, next_pass
+from corgi2.offline.plan_file import commit_plan
+from corgi2.offline.planned import Job
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.settings import Settings, parse_share

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from corgi2.errors import ShardError, TooLargeError
-from corgi2.offline.job import Job
+from corgi2.offline.planned import Job
 
 _SHOWN = 3
 

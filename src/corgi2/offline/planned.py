@@ -1,16 +1,13 @@
-"""A planned shuffle as data: what it will do, for people, and how its plan is kept in its target."""
+"""A planned shuffle as data, and what it will do, in words and numbers for people."""
 
-import hashlib
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from corgi2.budget import promised, promised_a_task
-from corgi2.dataset import Index, decode_index, encode_index
-from corgi2.errors import SourceError
+from corgi2.dataset import Index
 from corgi2.host import usable_memory
 from corgi2.offline.aside import Aside
 from corgi2.offline.foresight import Foresight, look_ahead
@@ -19,12 +16,10 @@ from corgi2.offline.passes import Pass
 from corgi2.offline.plan import Plan
 from corgi2.offline.useless import drawbacks
 from corgi2.sizes import format_size, plural
-from corgi2.stores import Entry, Store, read_path
+from corgi2.stores import Entry, Store
 
 _SMALL_SHARD_BYTES = 100_000
 """In shards that are smaller, footers and headers are a part that counts, and that no sample shows."""
-
-START_ANEW = "restart=True discards what was written and begins anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,49 +180,3 @@ class Job:
         if is_here and self.promised_bytes > usable_memory():
             most = format_size(usable_memory())
             yield f"that is more than the memory of {most} that this process may use: the run would be refused"
-
-
-_SETTLE_SECONDS = 1.0
-"""If a store ignores conditions on writes: after this time, no plan replaces another any more."""
-
-
-def load_plan(journal: Journal) -> tuple[Plan, Index] | None:
-    """What an earlier run has planned."""
-    if journal.store.head(journal.plan_path) is None:  # if a server ignores conditions, the later it is read the better
-        return None
-    plan, url = read_plan(journal), journal.store.url
-    path = journal.source_path(plan.blocks_sha256)
-    data = read_path(journal.store, path) or bytearray()
-    if hashlib.sha256(data).hexdigest() != plan.blocks_sha256:
-        raise SourceError(f"{url}/{path}: is not what the plan was made for", hint=START_ANEW)
-    return plan, decode_index(data, f"{url}/{path}")
-
-
-def read_plan(journal: Journal) -> Plan:
-    name, data = f"{journal.store.url}/{journal.plan_path}", read_path(journal.store, journal.plan_path)
-    if data is None:
-        raise SourceError(f"{name}: has just been deleted; run the command again")
-    return Plan.decode(data, name)
-
-
-def commit_plan(job: Job) -> Job:
-    """The first to create the plan decides; all others must have made the same plan, and take its key."""
-    journal = job.journal
-    if job.replaced:
-        journal.write_replaced(job.replaced)
-    if job.is_begun:
-        found = read_plan(journal)  # perhaps replaced, if a store lets several begin at once
-        return replace(job, plan=found) if found.equals(job.plan) else job
-    source_path = journal.source_path(job.plan.blocks_sha256)
-    journal.store.publish(source_path, [encode_index(job.index)])
-    data = job.plan.encode()
-    if journal.store.create(journal.plan_path, data) and journal.store.create(journal.plan_path, data):
-        time.sleep(_SETTLE_SECONDS)  # the store took both: the last one of all that begin now counts for each of them
-    held = load_plan(journal)
-    if held is None or not held[0].equals(job.plan):
-        if held is not None and held[0].blocks_sha256 != job.plan.blocks_sha256:
-            journal.store.delete(source_path)
-        raise SourceError(
-            f"{job.target.url}: another shuffle has just begun there; run the same command as it, or wait for its end"
-        )
-    return replace(job, plan=held[0])
