@@ -201,9 +201,9 @@ def test_interrupted_it_ends_at_once_and_names_the_command_that_goes_on(
 def _begun(root: Path) -> Journal:
     """The journal of a shuffle that was planned, and stopped there."""
     write_source(root / "in", ".jsonl", [20] * 4)
-    job = plan_shuffle(root / "in", root / "out", Settings(buffer_blocks=2))
-    commit_plan(job)
-    return job.journal
+    planned = plan_shuffle(root / "in", root / "out", Settings(buffer_blocks=2))
+    commit_plan(planned)
+    return planned.journal
 
 
 def _warnings(root: Path, caplog: pytest.LogCaptureFixture) -> str:

@@ -387,8 +387,8 @@ def test_what_was_foreseen_with_a_holdout_is_what_is_reported(
     scene = Scene(tmp_path, suffix, [40] * 30, holdout=0.4, holdout_by=kind, passes=passes, buffer_blocks=None)
     corgi2.index(scene.source)
     asked = Settings(120_000, holdout_to=str(scene.val), **scene.options)
-    job = corgi2.offline.plan_shuffle(scene.source, scene.target, asked)
+    planned = corgi2.offline.plan_shuffle(scene.source, scene.target, asked)
     report = scene.run(buffer=120_000)
     names = ("groups", "shards", "reads", "writes", "held_shards", "held_writes")
-    assert {name: job.as_json()[name] for name in names} == {name: report.as_json()[name] for name in names}
+    assert {name: planned.as_json()[name] for name in names} == {name: report.as_json()[name] for name in names}
     assert report.held_writes == report.held_shards > 0

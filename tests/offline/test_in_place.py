@@ -232,10 +232,10 @@ def test_an_unfinished_one_goes_on_with_its_own_plan_and_refuses_what_changed(
 
 def _waiting(data: Path) -> list[Path]:
     """The old shards whose groups have no marker yet."""
-    job = plan_shuffle(data, None, Settings(buffer_blocks=2, in_place=True))
-    done = job.journal.marked(1, len(job.first.groups))
-    left = [group for number, group in enumerate(job.first.groups) if number not in done]
-    return [data / job.index.entries[shard].path for group in left for shard in group.tolist()]
+    planned = plan_shuffle(data, None, Settings(buffer_blocks=2, in_place=True))
+    done = planned.journal.marked(1, len(planned.first.groups))
+    left = [group for number, group in enumerate(planned.first.groups) if number not in done]
+    return [data / planned.index.entries[shard].path for group in left for shard in group.tolist()]
 
 
 _DAMAGED = pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".parquet", ".jsonl.zst"])
@@ -244,10 +244,10 @@ _DAMAGED = pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".parquet", ".j
 def _stopped(data: Path, suffix: str) -> Path:
     """Shuffle until a damaged shard of the last group stops it; that shard. Of a tar, planning does not see it; others
     are damaged when they were planned."""
-    job = plan_shuffle(data, None, Settings(buffer_blocks=2, in_place=True))
+    planned = plan_shuffle(data, None, Settings(buffer_blocks=2, in_place=True))
     if suffix != ".tar":
-        commit_plan(job)
-    bad = data / job.index.entries[int(job.first.groups[-1][0])].path
+        commit_plan(planned)
+    bad = data / planned.index.entries[int(planned.first.groups[-1][0])].path
     bad.write_bytes(bad.read_bytes()[: bad.stat().st_size * 2 // 3])
     with pytest.raises(ShardError, match=bad.name):
         shuffle(data, in_place=True, buffer_blocks=2)

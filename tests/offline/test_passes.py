@@ -315,9 +315,9 @@ def test_any_run_of_new_shards_is_spread_over_the_groups_as_evenly_as_can_be(
 @pytest.mark.parametrize("passes", [1, 2])
 def test_whoever_knows_one_group_names_its_shards_like_whoever_knows_all(passes: int, tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [12] * 10)
-    job = plan_shuffle(tmp_path / "in", tmp_path / "out", Settings(buffer_blocks=3, passes=passes))
-    task, shards = Task(job.plan, job.target, job.first), range(job.first.shards)
-    names = [[task.path(group, shard) for shard in shards] for group in range(len(job.first.groups))]
+    planned = plan_shuffle(tmp_path / "in", tmp_path / "out", Settings(buffer_blocks=3, passes=passes))
+    task, shards = Task(planned.plan, planned.target, planned.first), range(planned.first.shards)
+    names = [[task.path(group, shard) for shard in shards] for group in range(len(planned.first.groups))]
     assert names == [[task.only(group).path(group, shard) for shard in shards] for group in range(len(names))]
     assert len({name for group in names for name in group}) == len(names) * len(shards)
 

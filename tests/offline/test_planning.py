@@ -20,7 +20,7 @@ from corgi2.dataset.scan import index_source
 from corgi2.dataset.source import find_source
 from corgi2.errors import DamageError, ShardError, SourceError, StoreError
 from corgi2.offline.plan_file import commit_plan, load_plan
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings
@@ -32,7 +32,7 @@ from tests.shards import compressed
 from tests.sources import SUFFIXES, content, write_source
 
 
-def _plan(root: Path, **choices: Any) -> Job:
+def _plan(root: Path, **choices: Any) -> Shuffle:
     return plan_shuffle(root / "in", root / "out", Settings(**choices), force=True)
 
 
@@ -65,20 +65,20 @@ def test_groups_of_narrow_rows_fit_the_buffer_that_they_were_planned_for(kind: p
     for shard in range(20):
         values = pa.array(np.arange(100_000) % 2).cast(kind)
         pq.write_table(pa.table({"a": values}), tmp_path / "in" / f"{shard:02d}.parquet")
-    job = _plan(tmp_path, buffer_bytes=12_000_000)
-    assert len(job.first.groups) > 1
-    for group in job.first.groups:
-        pieces = job.index.pieces(job.first.source, group.tolist())
-        assert job.first.source.format.read(pieces, Arena(1 << 26)).footprint <= 12_000_000
+    planned = _plan(tmp_path, buffer_bytes=12_000_000)
+    assert len(planned.first.groups) > 1
+    for group in planned.first.groups:
+        pieces = planned.index.pieces(planned.first.source, group.tolist())
+        assert planned.first.source.format.read(pieces, Arena(1 << 26)).footprint <= 12_000_000
 
 
 def test_with_an_index_blocks_within_shards_are_mixed(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [200] * 3)
     source = find_source(tmp_path / "in")
     save_index(source.store, index_source(source, block_bytes=4000))
-    job = _plan(tmp_path, buffer_blocks=4)
-    assert job.index.blocks.num_rows > 12
-    run_shuffle(job)
+    planned = _plan(tmp_path, buffer_blocks=4)
+    assert planned.index.blocks.num_rows > 12
+    run_shuffle(planned)
     assert verify(tmp_path / "in", tmp_path / "out").same
 
 
@@ -142,11 +142,11 @@ def test_the_block_that_takes_most_to_decode_counts_not_the_largest(tmp_path: Pa
     for number in range(5):
         few = pa.table({"t": [os.urandom(100_000) for _ in range(55)]})
         pq.write_table(few, tmp_path / "in" / f"wide-{number}.parquet", use_dictionary=False)
-    job = _plan(tmp_path, buffer_bytes=20_000_000)
-    footprint, length = (job.index.column(name) for name in ("footprint", "length"))
+    planned = _plan(tmp_path, buffer_bytes=20_000_000)
+    footprint, length = (planned.index.column(name) for name in ("footprint", "length"))
     assert footprint.argmax() == 0
     assert length.argmax() != 0
-    assert job.first.n * footprint.min() <= 20_000_000 - (footprint + length).max()
+    assert planned.first.n * footprint.min() <= 20_000_000 - (footprint + length).max()
 
 
 def test_n_follows_from_the_buffer_alone(tmp_path: Path) -> None:
@@ -358,30 +358,32 @@ def test_growth_is_predicted_from_a_sample(tmp_path: Path) -> None:
         day = np.sort(rng.integers(0, 1000, 20_000)) + shard * 1000
         table = pa.table({"time": day, "place": np.full(20_000, shard), "value": rng.integers(0, 50, 20_000)})
         pq.write_table(table, tmp_path / "in" / f"day-{shard:02d}.parquet", compression="zstd")
-    job = _plan(tmp_path, buffer_blocks=8)
-    report = run_shuffle(job)
+    planned = _plan(tmp_path, buffer_blocks=8)
+    report = run_shuffle(planned)
     before = sum(path.stat().st_size for path in (tmp_path / "in").iterdir())
     assert report.bytes > 1.5 * before
-    assert abs(job.plan.growth / (report.bytes / before) - 1) < 0.2
-    assert f"predicted to take {job.plan.growth:.2f} of the input" in job.describe()
-    assert job.needed_bytes > 1.4 * before
+    assert abs(planned.plan.growth / (report.bytes / before) - 1) < 0.2
+    assert f"predicted to take {planned.plan.growth:.2f} of the input" in planned.describe()
+    assert planned.needed_bytes > 1.4 * before
 
 
 def test_the_line_before_the_run_says_what_replacement_drops(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [20] * 400)
-    job = _plan(tmp_path, buffer_blocks=20, with_replacement=True)
-    drawn = Counter(np.concatenate(job.first.groups).tolist())
+    planned = _plan(tmp_path, buffer_blocks=20, with_replacement=True)
+    drawn = Counter(np.concatenate(planned.first.groups).tolist())
     assert drawn.total() == 400
     assert 0.58 < len(drawn) / 400 < 0.68  # 63 % of the blocks are read
-    assert 0.5 < job.dropped < 0.56
-    assert "WARNING: drawn with replacement: about 5" in job.describe()
+    assert 0.5 < planned.dropped < 0.56
+    assert "WARNING: drawn with replacement: about 5" in planned.describe()
 
 
 def test_the_line_before_a_run_counts_the_reads_and_the_losses_of_all_passes(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl", [30] * 40)
-    job = _plan(tmp_path, buffer_blocks=5, passes=2)
-    report = run_shuffle(job)
-    assert job.as_json().items() >= {"reads": report.reads, "writes": report.writes, "groups": report.groups}.items()
+    planned = _plan(tmp_path, buffer_blocks=5, passes=2)
+    report = run_shuffle(planned)
+    assert (
+        planned.as_json().items() >= {"reads": report.reads, "writes": report.writes, "groups": report.groups}.items()
+    )
     twice = plan_shuffle(
         tmp_path / "in", tmp_path / "drawn", Settings(buffer_blocks=5, passes=2, with_replacement=True)
     )
@@ -398,10 +400,10 @@ def test_a_group_of_one_block_and_a_buffer_beyond_memory_are_warned_of(tmp_path:
 
 def test_memory_of_this_process_is_spoken_of_where_groups_are_made_here(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".tar", [10] * 8)
-    job = _plan(tmp_path, buffer_bytes=10**15)
-    assert "that this process may use: the run would be refused" in job.describe()
-    assert "WARNING" not in job.describe(is_here=False)
-    assert "memory up to 1.2 PB for each task" in job.describe(is_here=False)
+    planned = _plan(tmp_path, buffer_bytes=10**15)
+    assert "that this process may use: the run would be refused" in planned.describe()
+    assert "WARNING" not in planned.describe(is_here=False)
+    assert "memory up to 1.2 PB for each task" in planned.describe(is_here=False)
 
 
 def test_small_shards_are_said_to_take_more_than_predicted(tmp_path: Path) -> None:
@@ -445,12 +447,12 @@ def test_what_a_shuffle_will_do_follows_from_its_plan_alone(suffix: str, passes:
     """In place, shards are consumed while it runs; when it is resumed, it says the same as when it began."""
     write_source(tmp_path / "in", suffix, [20] * 12)
     settings = Settings(buffer_bytes=10**6, buffer_blocks=4, passes=passes, in_place=True)
-    job = plan_shuffle(tmp_path / "in", None, settings)
-    said = job.as_json() | {"free_bytes": None}
-    commit_plan(job)
+    planned = plan_shuffle(tmp_path / "in", None, settings)
+    said = planned.as_json() | {"free_bytes": None}
+    commit_plan(planned)
     for path in (tmp_path / "in").glob("data-*"):
         path.unlink()
-    plan, index = load_plan(job.journal) or (None, None)
+    plan, index = load_plan(planned.journal) or (None, None)
     assert plan is not None
     assert index is not None
-    assert replace(job, plan=plan, index=index).as_json() | {"free_bytes": None} == said
+    assert replace(planned, plan=plan, index=index).as_json() | {"free_bytes": None} == said

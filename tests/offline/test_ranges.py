@@ -17,7 +17,7 @@ import corgi2
 from corgi2.dataset.blocks import open_catalog
 from corgi2.dataset.index_tables import Index, blocks_table
 from corgi2.errors import ShardError, SourceError
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.ranges import Ranges, ranges_of
 from corgi2.offline.run import run_shuffle, shuffle
@@ -39,16 +39,16 @@ def _source(folder: Path, suffix: str, counts: list[int] | None = None) -> tuple
     return folder, max(path.stat().st_size for path in folder.iterdir()) // 4
 
 
-def _planned(root: Path, suffix: str, **choices: Any) -> Job:
+def _planned(root: Path, suffix: str, **choices: Any) -> Shuffle:
     source, size = _source(root / "in", suffix)
     settings = Settings(10**6, buffer_blocks=2, range_bytes=size, **choices)
     return plan_shuffle(source, root / "out", settings, force=True)
 
 
-def _ranges(job: Job) -> Ranges:
-    settings = job.plan.settings
-    groups = -(-job.index.footprint // job.plan.buffer_bytes)
-    return ranges_of(job.index, settings.range_bytes or 0, groups, settings.buffer_blocks)
+def _ranges(planned: Shuffle) -> Ranges:
+    settings = planned.plan.settings
+    groups = -(-planned.index.footprint // planned.plan.buffer_bytes)
+    return ranges_of(planned.index, settings.range_bytes or 0, groups, settings.buffer_blocks)
 
 
 def _index(lengths: list[list[int]]) -> Index:
@@ -108,22 +108,22 @@ def test_shards_of_one_size_make_rounds_that_are_alike() -> None:
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_each_round_takes_one_range_of_every_block_that_has_as_many(suffix: str, tmp_path: Path) -> None:
-    job = _planned(tmp_path, suffix)
-    ranges, read = _ranges(job), job.first.index
+    planned = _planned(tmp_path, suffix)
+    ranges, read = _ranges(planned), planned.first.index
     owner = np.empty(read.blocks.num_rows, np.int64)
-    for group, members in enumerate(job.first.groups):
+    for group, members in enumerate(planned.first.groups):
         owner[members] = group
-    assert sum(map(len, job.first.groups)) == read.blocks.num_rows
-    assert read.column("length").sum() == job.index.column("length").sum()
-    place = [each.column("shard").astype(np.int64) << 32 | each.column("start") for each in (read, job.index)]
-    rounds = np.array(job.first.rounds)[owner[np.searchsorted(place[0], place[1][ranges.first], "right") - 1]]
+    assert sum(map(len, planned.first.groups)) == read.blocks.num_rows
+    assert read.column("length").sum() == planned.index.column("length").sum()
+    place = [each.column("shard").astype(np.int64) << 32 | each.column("start") for each in (read, planned.index)]
+    rounds = np.array(planned.first.rounds)[owner[np.searchsorted(place[0], place[1][ranges.first], "right") - 1]]
     assert set(rounds.tolist()) == set(range(ranges.most))
     for number in range(ranges.most):
         taken = ranges.whole[rounds == number]
         assert len(taken) == len(set(taken.tolist())), "two ranges of one block"
         full = np.flatnonzero(np.bincount(ranges.whole) == ranges.most)
         assert set(full.tolist()) <= set(taken.tolist())
-    assert len(set(np.bincount(job.first.rounds).tolist())) == 1, "equally many groups in every round"
+    assert len(set(np.bincount(planned.first.rounds).tolist())) == 1, "equally many groups in every round"
 
 
 @pytest.mark.parametrize("holdout", [None, "record", "shard"])
@@ -139,15 +139,15 @@ def test_no_record_is_lost_or_repeated_and_both_proofs_hold(suffix: str, holdout
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_the_index_says_which_round_and_group_a_block_was_made_in(suffix: str, tmp_path: Path) -> None:
     """By the records: those of a block come from the ranges of its group."""
-    job = _planned(tmp_path, suffix)
-    run_shuffle(job)
+    planned = _planned(tmp_path, suffix)
+    run_shuffle(planned)
     catalog = open_catalog(tmp_path / "out", None, needs_counts=True)
     assert catalog.rounds is not None
     assert catalog.lineage is not None
     group = catalog.lineage[:, 0]
-    assert np.array_equal(catalog.rounds, np.array(job.first.rounds)[group])
-    shard = job.first.index.column("shard")
-    names = {number: {int(each) for each in shard[blocks]} for number, blocks in enumerate(job.first.groups)}
+    assert np.array_equal(catalog.rounds, np.array(planned.first.rounds)[group])
+    shard = planned.first.index.column("shard")
+    names = {number: {int(each) for each in shard[blocks]} for number, blocks in enumerate(planned.first.groups)}
     loader = corgi2.Loader(tmp_path / "out", shuffle=False)
     records = catalog.index.column("records")
     owner = np.repeat(group, records)
@@ -178,14 +178,14 @@ def test_requests_are_as_planned_with_one_read_per_run_of_neighbours(suffix: str
         store.publish(f"in/{path.name}", [path.read_bytes()])
     corgi2.index(f"{s3.url}/in", block_size=size // 4, src_options=s3.options)
     settings = Settings(10**6, buffer_blocks=2, range_bytes=size)
-    job = plan_shuffle(f"{s3.url}/in", tmp_path / "out", settings, s3.options, force=True)
+    planned = plan_shuffle(f"{s3.url}/in", tmp_path / "out", settings, s3.options, force=True)
     s3.proxy.seen.clear()
-    report = run_shuffle(job)
-    assert report.reads == job.foresight.reads == job.first.index.blocks.num_rows
+    report = run_shuffle(planned)
+    assert report.reads == planned.foresight.reads == planned.first.index.blocks.num_rows
     assert s3.proxy.requests().reads == report.reads
-    assert report.writes == job.foresight.writes
-    assert report.reads <= len(_ranges(job).first)
-    assert suffix == ".parquet" or report.reads < job.index.blocks.num_rows
+    assert report.writes == planned.foresight.writes
+    assert report.reads <= len(_ranges(planned).first)
+    assert suffix == ".parquet" or report.reads < planned.index.blocks.num_rows
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".jsonl"])
@@ -194,11 +194,11 @@ def test_neighbours_in_one_group_are_one_read(suffix: str, tmp_path: Path) -> No
     write_source(tmp_path / "in", suffix, [400])
     size = max(path.stat().st_size for path in (tmp_path / "in").iterdir())
     settings = Settings(10**6, range_bytes=size // 40)
-    job = plan_shuffle(tmp_path / "in", tmp_path / "out", settings, force=True)
-    read = job.first.index
-    assert len(job.first.groups) == 2
-    assert read.blocks.num_rows < len(ranges_of(job.index, size // 40, 1).first)
-    for members in job.first.groups:
+    planned = plan_shuffle(tmp_path / "in", tmp_path / "out", settings, force=True)
+    read = planned.first.index
+    assert len(planned.first.groups) == 2
+    assert read.blocks.num_rows < len(ranges_of(planned.index, size // 40, 1).first)
+    for members in planned.first.groups:
         start, length = (read.column(name)[np.sort(members)] for name in ("start", "length"))
         assert (start[1:] > (start + length)[:-1]).all(), "no two could be one"
 
@@ -313,14 +313,14 @@ def test_real_windows_of_real_output_have_the_h_of_the_closed_form(
     kinds, found = np.array(counts) / sum(counts), []
     settings = Settings(10**8, buffer_blocks=n_off, range_bytes=line * b // k)
     for seed in range(24):
-        job = plan_shuffle(tmp_path / "in", tmp_path / f"out-{seed}", replace(settings, seed=seed))
-        run_shuffle(job)
+        planned = plan_shuffle(tmp_path / "in", tmp_path / f"out-{seed}", replace(settings, seed=seed))
+        run_shuffle(planned)
         found.append(_measured(tmp_path / f"out-{seed}", kinds, n_on, seed))
-    values, ranges = np.array(found), _ranges(job)
+    values, ranges = np.array(found), _ranges(planned)
     assert ranges.most == k
     ragged = float(np.var(counts) / np.mean(counts) ** 2)
     data = Blocks(blocks, sum(counts) / blocks, sum(counts) / blocks, ragged)
-    written = sum(counts) / job.foresight.blocks
-    expected = Rounds(data, blocks / len(job.first.groups), k, ranges.gaps, written).window(n_on)
+    written = sum(counts) / planned.foresight.blocks
+    expected = Rounds(data, blocks / len(planned.first.groups), k, ranges.gaps, written).window(n_on)
     error = values.std(ddof=1) / np.sqrt(len(values))
     assert abs(values.mean() - expected) <= 3 * error, (values.mean(), expected, error)

@@ -40,8 +40,8 @@ from tests.sources import SUFFIXES, DyingError, content, write_source
 
 
 def footprint(folder: Path) -> int:
-    job = plan_shuffle(folder, folder.parent / "nowhere", Settings(10**12))
-    return int(job.index.column("footprint").sum())
+    planned = plan_shuffle(folder, folder.parent / "nowhere", Settings(10**12))
+    return int(planned.index.column("footprint").sum())
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.floats(0.01, 1.5), st.integers(0, 99))

@@ -41,11 +41,11 @@ def test_groups_of_one_block_are_refused_and_the_buffer_that_is_named_would_mix(
     write_source(root / "in", ".jsonl", counts)
     footprints = plan_shuffle(root / "in", root / "x", Settings(HUGE)).index.column("footprint")
     buffer = int(footprints.max() * (1 + extra))
-    job = plan_shuffle(root / "in", root / "out", Settings(buffer), force=True)
-    if job.first.n > 1:
-        assert plan_shuffle(root / "in", root / "out", Settings(buffer)).first.n == job.first.n
+    planned = plan_shuffle(root / "in", root / "out", Settings(buffer), force=True)
+    if planned.first.n > 1:
+        assert plan_shuffle(root / "in", root / "out", Settings(buffer)).first.n == planned.first.n
         return
-    assert "WARNING: n = 1" in job.describe()
+    assert "WARNING: n = 1" in planned.describe()
     error = _refusal(root / "in", root / "out", buffer_bytes=buffer)
     assert error.kind == "memory"
     assert "n = 1: every block is shuffled in itself" in str(error)
@@ -69,9 +69,9 @@ def test_few_shards_that_would_become_many_are_refused_and_what_is_named_would_d
     assert len(plan_shuffle(source, out, Settings(buffer_blocks=enough)).first.groups) <= 20
     assert len(plan_shuffle(source, out, Settings(buffer_blocks=2, shard_records=40)).first.groups) == groups
     small = int(2.5 * plan_shuffle(source, out, Settings(HUGE)).index.column("footprint").max())
-    job = plan_shuffle(source, out, Settings(small), force=True)
+    planned = plan_shuffle(source, out, Settings(small), force=True)
     assert "shards, not 4; buffer='1MB' would do" in str(_refusal(source, out, buffer_bytes=small))
-    enough = useless._enough_bytes(job.plan, job.first)
+    enough = useless._enough_bytes(planned.plan, planned.first)
     assert len(plan_shuffle(source, out, Settings(enough)).first.groups) <= 20
     assert "shards, not 4" in str(_refusal(source, out, buffer_bytes=enough - 1))
 
@@ -112,9 +112,9 @@ def test_two_passes_that_mix_nothing_are_refused_and_the_buffer_that_is_named_wo
     write_source(root / "in", ".jsonl", counts)
     footprints = plan_shuffle(root / "in", root / "x", Settings(HUGE)).index.column("footprint")
     chosen = Settings(int(footprints.max() * (1 + extra)), passes=2)
-    job = plan_shuffle(root / "in", root / "out", chosen, force=True)
-    if max(each.n for each in look_ahead(job.first, job.plan, job.target).passes) > 1:
-        assert plan_shuffle(root / "in", root / "out", chosen).first.n == job.first.n
+    planned = plan_shuffle(root / "in", root / "out", chosen, force=True)
+    if max(each.n for each in look_ahead(planned.first, planned.plan, planned.target).passes) > 1:
+        assert plan_shuffle(root / "in", root / "out", chosen).first.n == planned.first.n
         return
     error = _refusal(root / "in", root / "out", buffer_bytes=chosen.buffer_bytes, passes=2)
     assert "n = 1: every block is shuffled in itself" in str(error)

@@ -298,8 +298,8 @@ def test_there_two_plans_at_once_do_not_both_delete(late: bool, juice: S3, tmp_p
     assert len(kept) >= 8
 
 
-def _run_with(job: Any, meanwhile: Any, run: Any) -> None:
-    """Run a job; when its first marker is there, something else happens."""
+def _run_with(planned: Any, meanwhile: Any, run: Any) -> None:
+    """Run a planned; when its first marker is there, something else happens."""
     from corgi2.offline.journal import Journal
 
     write, calls = Journal.write_marker, list[int]()
@@ -312,4 +312,4 @@ def _run_with(job: Any, meanwhile: Any, run: Any) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "write_marker", writing)
-        run(job)
+        run(planned)

@@ -110,20 +110,20 @@ def shuffle(
     if restart and dry_run:
         raise click.UsageError("--restart discards, --dry-run touches nothing; give one of them")
     check_engine(engine, workers, tasks, address)
-    job = plan_shuffle(src, dst, settings, dict(src_options), dict(dst_options), restart, force)
+    planned = plan_shuffle(src, dst, settings, dict(src_options), dict(dst_options), restart, force)
     is_here = engine == "local"
     if as_json:
-        for warning in job.warnings(is_here):
+        for warning in planned.warnings(is_here):
             say(warning)
     else:
-        click.echo(in_dashes(job.describe(is_here)))
+        click.echo(in_dashes(planned.describe(is_here)))
     if dry_run:
         if as_json:
-            click.echo(json.dumps(job.as_json(), indent=2))
+            click.echo(json.dumps(planned.as_json(), indent=2))
         return
     try:
         with on_signals(end_in_order):
-            report = run_shuffle(job, workers, engine, tasks, address)
+            report = run_shuffle(planned, workers, engine, tasks, address)
     except StopError as stop:
         error, hint = "stopped; nothing is lost", f"To resume: {command_line()}"
         leave(stop.signal, Problem(error, "interrupted", hint=hint, text=f"{error}. {hint}"))

@@ -1,8 +1,8 @@
 """``corgi2 shuffle``: random groups of blocks are read, shuffled and written as new shards, each record exactly once.
 
 Before anything is written: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from
-these to a `job`), `places` (that a shuffle may use), `plan` (what was decided; kept in the target), `passes` (what each
-pass does, as data), `useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new
+these to a `planned` shuffle), `places` (that a shuffle may use), `plan` (what was decided), `passes` (what each pass
+does, as data), `useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new
 shards), `holdout` (which records or shards are held out). Then `run` does it, with one of the `engines`: a `task` is
 sent to the makers of groups, `group` makes one, with `threads`. What is kept and cleaned up: `journal` (plan, markers,
 sums), `skipped` (damaged shards that were left out), `consumed` (what is deleted once its group is safe), `new_shards`

@@ -7,39 +7,42 @@ from corgi2.offline.journal import Marker
 from corgi2.offline.names import new_shards
 from corgi2.offline.new_shards import check_there, index_of
 from corgi2.offline.passes import Pass
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 
 
-def finish(job: Job, pass_: Pass, markers: Sequence[Marker]) -> Index:
+def finish(shuffle: Shuffle, pass_: Pass, markers: Sequence[Marker]) -> Index:
     """Write the index of the new shards, once they are all there."""
     origins = [(marker, pass_.origin(marker.group)) for marker in markers]
     shards = [(shard, origin) for marker, origin in origins for shard in marker.shards]
-    there = check_there(job.target, [shard for shard, _ in shards], _way_out(job))
-    index = index_of(job.plan.suffix, schema_of(job), shards, there)
-    named = new_shards(job.plan, there, len(pass_.groups) * pass_.shards)
+    there = check_there(shuffle.target, [shard for shard, _ in shards], _way_out(shuffle))
+    index = index_of(shuffle.plan.suffix, schema_of(shuffle), shards, there)
+    named = new_shards(shuffle.plan, there, len(pass_.groups) * pass_.shards)
     stale = named - {shard.path for shard, _ in shards}  # of a group that has fewer records since a shard was replaced
-    for path in [*job.journal.between(pass_.number), *sorted(stale)]:  # drawn by no group, or by one that was overtaken
-        job.target.delete(path)
-    save_index(job.target, _beside_others(job, index))
+    for path in [
+        *shuffle.journal.between(pass_.number),
+        *sorted(stale),
+    ]:  # drawn by no group, or by one that was overtaken
+        shuffle.target.delete(path)
+    save_index(shuffle.target, _beside_others(shuffle, index))
     return index
 
 
-def schema_of(job: Job) -> str:
+def schema_of(shuffle: Shuffle) -> str:
     """The schema that all shards share."""
-    return str(job.index.shards.column("schema")[0].as_py() or "")
+    return str(shuffle.index.shards.column("schema")[0].as_py() or "")
 
 
-def _way_out(job: Job) -> str:
+def _way_out(shuffle: Shuffle) -> str:
     """The way out if a shard is not what its group's marker says. What was consumed cannot be read again."""
-    if job.plan.settings.in_place:
+    if shuffle.plan.settings.in_place:
         return "what it was made of was consumed: restore it from a backup, and run the command again"
-    if job.plan.settings.passes > 1:
+    if shuffle.plan.settings.passes > 1:
         return "restore it, or give restart=True to discard what was written and start over"
-    return f"delete {job.journal.pass_folder(1)}/groups there, and run the command again to make it again"
+    return f"delete {shuffle.journal.pass_folder(1)}/groups there, and run the command again to make it again"
 
 
-def _beside_others(job: Job, index: Index) -> Index:
+def _beside_others(shuffle: Shuffle, index: Index) -> Index:
     """In place, the folder may hold other shards, which the index already knows."""
-    known = load_index(job.target) if job.plan.settings.in_place else None
-    gone = {entry.path for entry in (*job.index.entries, *job.plan.held)}
+    known = load_index(shuffle.target) if shuffle.plan.settings.in_place else None
+    gone = {entry.path for entry in (*shuffle.index.entries, *shuffle.plan.held)}
     return index if known is None else merge(without(known, gone), index)

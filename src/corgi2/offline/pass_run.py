@@ -13,7 +13,7 @@ from corgi2.stores import Requests
 
 @dataclass(frozen=True, slots=True)
 class PassRun:
-    """One pass of a job."""
+    """One pass of a shuffle."""
 
     task: Task
     made: dict[int, Marker] = field(default_factory=dict)

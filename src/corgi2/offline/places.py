@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from corgi2.dataset import Source, is_matched, runs, same_files
 from corgi2.errors import SourceError
 from corgi2.offline.journal import Journal
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.offline.resume import check_empty
 from corgi2.sizes import format_size
 from corgi2.stores import Entry, Store
@@ -102,12 +102,12 @@ def _foreign_indexes(source: Source) -> list[str]:
     ]
 
 
-def check_space(job: Job, store: Store, needed_bytes: int, freed_bytes: int) -> None:
+def check_space(shuffle: Shuffle, store: Store, needed_bytes: int, freed_bytes: int) -> None:
     free = store.free_bytes()
     if free is not None and needed_bytes > free + freed_bytes:
         raise SourceError(
             f"{store.url}: {format_size(free)} are free, but {format_size(needed_bytes)} are needed",
             hint="make room"
-            + ("" if job.plan.settings.in_place else ", name another disk, or shuffle with in_place=True"),
+            + ("" if shuffle.plan.settings.in_place else ", name another disk, or shuffle with in_place=True"),
             kind="space",
         )

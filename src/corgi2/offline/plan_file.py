@@ -8,7 +8,7 @@ from corgi2.dataset import Index, decode_index, encode_index
 from corgi2.errors import SourceError
 from corgi2.offline.journal import Journal
 from corgi2.offline.plan import Plan
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.stores import read_path
 
 START_ANEW = "restart=True discards what was written and begins anew"
@@ -36,24 +36,25 @@ def read_plan(journal: Journal) -> Plan:
     return Plan.decode(data, name)
 
 
-def commit_plan(job: Job) -> Job:
+def commit_plan(shuffle: Shuffle) -> Shuffle:
     """The first to create the plan decides; all others must have made the same plan, and take its key."""
-    journal = job.journal
-    if job.replaced:
-        journal.write_replaced(job.replaced)
-    if job.is_begun:
+    journal = shuffle.journal
+    if shuffle.replaced:
+        journal.write_replaced(shuffle.replaced)
+    if shuffle.is_begun:
         found = read_plan(journal)  # perhaps replaced, if a store lets several begin at once
-        return replace(job, plan=found) if found.equals(job.plan) else job
-    source_path = journal.source_path(job.plan.blocks_sha256)
-    journal.store.publish(source_path, [encode_index(job.index)])
-    data = job.plan.encode()
+        return replace(shuffle, plan=found) if found.equals(shuffle.plan) else shuffle
+    source_path = journal.source_path(shuffle.plan.blocks_sha256)
+    journal.store.publish(source_path, [encode_index(shuffle.index)])
+    data = shuffle.plan.encode()
     if journal.store.create(journal.plan_path, data) and journal.store.create(journal.plan_path, data):
         time.sleep(_SETTLE_SECONDS)  # the store took both: the last one of all that begin now counts for each of them
     held = load_plan(journal)
-    if held is None or not held[0].equals(job.plan):
-        if held is not None and held[0].blocks_sha256 != job.plan.blocks_sha256:
+    if held is None or not held[0].equals(shuffle.plan):
+        if held is not None and held[0].blocks_sha256 != shuffle.plan.blocks_sha256:
             journal.store.delete(source_path)
         raise SourceError(
-            f"{job.target.url}: another shuffle has just begun there; run the same command as it, or wait for its end"
+            f"{shuffle.target.url}: another shuffle has just begun there; run the same command as it, or wait for its "
+            "end"
         )
-    return replace(job, plan=held[0])
+    return replace(shuffle, plan=held[0])

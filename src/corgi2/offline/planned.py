@@ -1,4 +1,8 @@
-"""A planned shuffle as data, and what it will do, in words and numbers for people."""
+"""A shuffle as it was planned, ready to run, and what it will do, in words and numbers for people.
+
+A `Plan` is what the output depends on, and is kept in the target; a `Shuffle` is a plan together with the places that
+it reads and writes, and with what this run in particular was given and has to clear away first.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,8 +27,8 @@ _SMALL_SHARD_BYTES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A planned shuffle."""
+class Shuffle:
+    """A planned shuffle: what `plan_shuffle` makes, and `run_shuffle` runs."""
 
     plan: Plan
     target: Store

@@ -1,6 +1,6 @@
-"""From what a person asks for to a job: the source found, its blocks outlined, the target checked. Writes nothing.
+"""From what a person asks for to a planned shuffle: the source is found, its blocks outlined, the target checked.
 
-An unfinished target gives its own plan back, and refuses every other.
+Writes nothing. An unfinished target gives its own plan back, and refuses every other.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from corgi2.offline.places import (
 )
 from corgi2.offline.plan import Plan
 from corgi2.offline.plan_file import START_ANEW, load_plan, read_plan
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.offline.resume import check_empty, check_not_back, check_own, check_own_aside, with_what_is_left
 from corgi2.offline.settings import Settings
 from corgi2.offline.useless import check_useful
@@ -48,16 +48,16 @@ def plan_shuffle(
     dst_options: Options | None = None,
     restart: bool = False,
     force: bool = False,
-) -> Job:
-    """The job that a shuffle would do. Nothing is touched, but in place ``restart`` discards an unfinished one, as long
+) -> Shuffle:
+    """A shuffle, ready to run. Nothing is touched, except that in place ``restart`` discards an unfinished one, as long
     as nothing was consumed; into another folder the run does that, once it is clear that it can begin. ``force`` lets a
     shuffle begin that gains nothing."""
     if settings.holdout_to is not None:  # the same from wherever it is called
         settings = replace(settings, holdout_to=str(parse_url(settings.holdout_to)))
-    job = _planned(src, dst, settings, src_options, dst_options, restart)
-    if not job.is_begun and not job.is_continued and not force:
-        check_useful(job.plan, job.first)
-    return replace(job, given_bytes=settings.buffer_bytes or 0)
+    shuffle = _planned(src, dst, settings, src_options, dst_options, restart)
+    if not shuffle.is_begun and not shuffle.is_continued and not force:
+        check_useful(shuffle.plan, shuffle.first)
+    return replace(shuffle, given_bytes=settings.buffer_bytes or 0)
 
 
 def _planned(
@@ -67,7 +67,7 @@ def _planned(
     src_options: Options | None,
     dst_options: Options | None,
     restart: bool,
-) -> Job:
+) -> Shuffle:
     with naming_ways_out(settings):
         aside = None if settings.holdout_to is None else open_store(settings.holdout_to, dst_options)
         if not settings.in_place:
@@ -105,7 +105,7 @@ def _plan_to(
     restart: bool,
     aside: Store | None,
     options: Options | None,
-) -> Job:
+) -> Shuffle:
     check_apart(source, target)
     check_aside_apart(source, target, aside)
     journal, listing = Journal(target, 0), target.list()
@@ -116,7 +116,7 @@ def _plan_to(
     if held is None:
         check_empty(journal, listing)
         check_aside_empty(aside)
-        return _new_job(source, target, settings, 0, prefix_of(source), aside=aside)
+        return _new_shuffle(source, target, settings, 0, prefix_of(source), aside=aside)
     plan, index = held
     done = journal.read_done() if runs(entry.path for entry in listing).get(0, False) else None
     is_done, most = done is not None, done.buffer_bytes if done is not None else None
@@ -129,12 +129,12 @@ def _plan_to(
     plan.check(source.url, settings, target.url, is_done, most)
     start_anew = _DELETE if is_done else START_ANEW
     source = replace(source, entries=_planned_entries(plan, index, source.entries, source.url, start_anew))
-    job = _resumed(plan, index, source, target, aside)
+    shuffle = _resumed(plan, index, source, target, aside)
     if not is_done:
-        check_own(job, listing)
+        check_own(shuffle, listing)
         if aside is not None:
             check_own_aside(plan, aside, aside.list())
-    return job
+    return shuffle
 
 
 def _anew(
@@ -144,15 +144,15 @@ def _anew(
     listing: Sequence[Entry],
     aside: Store | None,
     options: Options | None,
-) -> Job:
+) -> Shuffle:
     """A plan in place of an unfinished one, which is discarded when the new one begins."""
     ours = tuple(discardable(journal, listing))
     old = _old_aside(journal, options)
     if old is None or aside is None or old[0].url != aside.url:
         check_aside_empty(aside)
     freed = sum(entry.size for entry in listing)
-    job = _new_job(source, journal.store, settings, 0, prefix_of(source), freed, aside)
-    return replace(job, discarded=ours, aside_discarded=old)
+    shuffle = _new_shuffle(source, journal.store, settings, 0, prefix_of(source), freed, aside)
+    return replace(shuffle, discarded=ours, aside_discarded=old)
 
 
 def _old_aside(journal: Journal, options: Options | None) -> tuple[Store, tuple[str, ...]] | None:
@@ -176,7 +176,7 @@ def _anew_leniently(
     listing: Sequence[Entry],
     aside: Store | None,
     options: Options | None,
-) -> Job:
+) -> Shuffle:
     """Where blocks are parts of shards, their groups are others than those of whole shards, which --skip-bad mixes."""
     other = journal.other()
     if other:
@@ -185,11 +185,11 @@ def _anew_leniently(
             hint=f"end it, and give the command again (if it is dead, delete {journal.lock_path} there first)",
         )
     settings = replace(plan.lenient().settings, buffer_bytes=plan.buffer_bytes)
-    job = replace(_anew(source, journal, settings, listing, aside, options), is_continued=True)
+    shuffle = replace(_anew(source, journal, settings, listing, aside, options), is_continued=True)
     _log.warning(
         "%s: skip_bad=True mixes whole shards; what was mixed in parts of them is made anew", journal.store.url
     )
-    return job
+    return shuffle
 
 
 def _plan_in_place(
@@ -199,7 +199,7 @@ def _plan_in_place(
     restart: bool,
     aside: Store | None,
     aside_options: Options | None,
-) -> Job:
+) -> Shuffle:
     store, patterns = look(src, options)
     listing = store.list()
     begun = {run: done for run, done in runs(entry.path for entry in listing).items() if not done}
@@ -219,7 +219,7 @@ def _plan_in_place(
         check_not_back(store, [entry.path for entry in listing])
         check_aside_apart(source, store, aside)
         check_aside_empty(aside)
-        return _new_job(source, store, settings, generation, prefix, aside=aside)
+        return _new_shuffle(source, store, settings, generation, prefix, aside=aside)
     (generation,) = begun
     held = load_plan(Journal(store, generation))
     if held is None:
@@ -234,7 +234,7 @@ def _plan_in_place(
     return with_what_is_left(_resumed(plan, index, source, store, aside), listing)
 
 
-def _new_job(
+def _new_shuffle(
     source: Source,
     target: Store,
     settings: Settings,
@@ -242,15 +242,15 @@ def _new_job(
     prefix: str,
     freed_bytes: int = 0,
     aside: Store | None = None,
-) -> Job:
+) -> Shuffle:
     plan, index, first = foresee(source, settings, generation, prefix)
-    job = Job(plan, target, index, first, is_begun=False, aside=aside)
+    shuffle = Shuffle(plan, target, index, first, is_begun=False, aside=aside)
     target.check_writable()
-    check_space(job, target, job.needed_bytes, freed_bytes)
+    check_space(shuffle, target, shuffle.needed_bytes, freed_bytes)
     if aside is not None:
         aside.check_writable()
-        check_space(job, aside, job.held_bytes, freed_bytes)
-    return job
+        check_space(shuffle, aside, shuffle.held_bytes, freed_bytes)
+    return shuffle
 
 
 def foresee(source: Source, settings: Settings, generation: int = 0, prefix: str = "") -> tuple[Plan, Index, Pass]:
@@ -291,8 +291,8 @@ def _profile(source: Source, skip_bad: bool) -> str:
                 raise
 
 
-def _resumed(plan: Plan, index: Index, source: Source, target: Store, aside: Store | None) -> Job:
-    return Job(plan, target, index, first_pass(source, index, plan), is_begun=True, aside=aside)
+def _resumed(plan: Plan, index: Index, source: Source, target: Store, aside: Store | None) -> Shuffle:
+    return Shuffle(plan, target, index, first_pass(source, index, plan), is_begun=True, aside=aside)
 
 
 def _planned_entries(plan: Plan, index: Index, found: Iterable[Entry], url: str, start_anew: str) -> tuple[Entry, ...]:

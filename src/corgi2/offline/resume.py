@@ -10,7 +10,7 @@ from corgi2.offline.names import new_shards
 from corgi2.offline.outline import EMPTY
 from corgi2.offline.plan import Plan
 from corgi2.offline.plan_file import load_plan
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.sizes import plural
 from corgi2.stores import Entry, Store
 
@@ -24,13 +24,13 @@ def check_empty(journal: Journal, listing: Iterable[Entry]) -> None:
         )
 
 
-def check_own(job: Job, listing: Iterable[Entry]) -> None:
+def check_own(shuffle: Shuffle, listing: Iterable[Entry]) -> None:
     """Check that an unfinished target holds only what the shuffle has written there, or will write."""
-    most = len(job.first.groups) * job.first.shards if job.first.is_last else None
-    foreign = foreign_files(job.plan, (entry.path for entry in listing), most)
+    most = len(shuffle.first.groups) * shuffle.first.shards if shuffle.first.is_last else None
+    foreign = foreign_files(shuffle.plan, (entry.path for entry in listing), most)
     if foreign:
         raise SourceError(
-            f"{job.target.url}/{foreign[0]}: is not a shard of the unfinished shuffle there (such files: "
+            f"{shuffle.target.url}/{foreign[0]}: is not a shard of the unfinished shuffle there (such files: "
             f"{len(foreign)}); move it away to resume"
         )
 
@@ -79,29 +79,32 @@ def _old_plan(journal: Journal) -> tuple[Plan, Index] | None:
         return None
 
 
-def with_what_is_left(job: Job, listing: Iterable[Entry]) -> Job:
+def with_what_is_left(shuffle: Shuffle, listing: Iterable[Entry]) -> Shuffle:
     """In place: check that all shards that were not consumed are there, and no others. A damaged shard stops a shuffle,
     and may have been restored: if no marker names it, it was not consumed, and is read as it is now."""
-    now, pass_ = {entry.path: entry for entry in listing}, job.first
-    done = job.journal.marked(1, len(pass_.groups))
+    now, pass_ = {entry.path: entry for entry in listing}, shuffle.first
+    done = shuffle.journal.marked(1, len(pass_.groups))
     consumed = {pass_.source.entries[block].path for group in done for block in pass_.groups[group].tolist()}
-    known = job.journal.read_replaced()
+    known = shuffle.journal.read_replaced()
     left = tuple(
-        _left(job, entry, now.pop(entry.path, None), entry.path in consumed, known) for entry in job.index.entries
+        _left(shuffle, entry, now.pop(entry.path, None), entry.path in consumed, known)
+        for entry in shuffle.index.entries
     )
-    for entry in job.plan.held:
-        _left_aside(job, entry, now.pop(entry.path, None))
-    _check_new(job, now)
-    replaced = tuple(new for old, new in zip(job.index.entries, left, strict=True) if new != old)
+    for entry in shuffle.plan.held:
+        _left_aside(shuffle, entry, now.pop(entry.path, None))
+    _check_new(shuffle, now)
+    replaced = tuple(new for old, new in zip(shuffle.index.entries, left, strict=True) if new != old)
     if not replaced:
-        return job
+        return shuffle
     source = replace(pass_.source, entries=left)
-    return replace(job, first=replace(pass_, source=source, index=with_replaced(pass_.index, left)), replaced=replaced)
+    return replace(
+        shuffle, first=replace(pass_, source=source, index=with_replaced(pass_.index, left)), replaced=replaced
+    )
 
 
-def _left(job: Job, planned: Entry, found: Entry | None, is_consumed: bool, known: Collection[Entry]) -> Entry:
+def _left(shuffle: Shuffle, planned: Entry, found: Entry | None, is_consumed: bool, known: Collection[Entry]) -> Entry:
     """The shard to read, or to delete."""
-    name = f"{job.target.url}/{planned.path}"
+    name = f"{shuffle.target.url}/{planned.path}"
     if found == planned or (found is None and is_consumed):
         return planned
     if found is None:
@@ -113,20 +116,21 @@ def _left(job: Job, planned: Entry, found: Entry | None, is_consumed: bool, know
     return planned if is_consumed else found
 
 
-def _left_aside(job: Job, planned: Entry, found: Entry | None) -> None:
+def _left_aside(shuffle: Shuffle, planned: Entry, found: Entry | None) -> None:
     """Check a shard that is held out, and deleted once its copy is safe."""
-    number = job.plan.held.index(planned)
-    if found != planned and (job.holdout is None or job.holdout.journal.read_marker(1, number) is None):
+    number = shuffle.plan.held.index(planned)
+    if found != planned and (shuffle.holdout is None or shuffle.holdout.journal.read_marker(1, number) is None):
         wrong = "is gone" if found is None else "has changed"
         raise SourceError(
-            f"{job.target.url}/{planned.path}: {wrong}, and was not held out yet; restore it from a backup to resume"
+            f"{shuffle.target.url}/{planned.path}: {wrong}, and was not held out yet; restore it from a backup to "
+            "resume"
         )
 
 
-def _check_new(job: Job, others: Iterable[str]) -> None:
+def _check_new(shuffle: Shuffle, others: Iterable[str]) -> None:
     for path in others:
-        ours = path.startswith((job.plan.prefix, f"{CORGI_FOLDER}/"))
-        if not ours and path.endswith(job.plan.suffix) and is_matched(job.first.source, path):
+        ours = path.startswith((shuffle.plan.prefix, f"{CORGI_FOLDER}/"))
+        if not ours and path.endswith(shuffle.plan.suffix) and is_matched(shuffle.first.source, path):
             raise SourceError(
-                f"{job.target.url}/{path}: is new since the shuffle in place began; move it away to resume"
+                f"{shuffle.target.url}/{path}: is new since the shuffle in place began; move it away to resume"
             )

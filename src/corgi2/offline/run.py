@@ -30,7 +30,7 @@ from corgi2.offline.journal import Done, Marker, PassSum
 from corgi2.offline.pass_run import PassRun
 from corgi2.offline.passes import Pass, next_pass
 from corgi2.offline.plan_file import commit_plan
-from corgi2.offline.planned import Job
+from corgi2.offline.planned import Shuffle
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.settings import Settings, parse_share
@@ -131,12 +131,12 @@ def shuffle(
         holdout_to=None if holdout_to is None else os.fspath(holdout_to),
     )
     check_engine(engine, workers, tasks, address)
-    job = plan_shuffle(src, dst, settings, src_options, dst_options, restart, force)
-    return run_shuffle(job, workers, engine, tasks, address)
+    planned = plan_shuffle(src, dst, settings, src_options, dst_options, restart, force)
+    return run_shuffle(planned, workers, engine, tasks, address)
 
 
 def run_shuffle(
-    job: Job,
+    planned: Shuffle,
     workers: int | None = None,
     engine: str = "local",
     tasks: int | None = None,
@@ -145,24 +145,24 @@ def run_shuffle(
     """Do what was planned, here or on a cluster."""
     makers = _engine(engine, workers or _WORKERS, tasks, address)
     started = time.monotonic()
-    run = _Run(job, makers)
-    with naming_ways_out(job.plan.settings):
+    run = _Run(planned, makers)
+    with naming_ways_out(planned.plan.settings):
         index = run.complete()
         if index is None:
             if makers.is_here:
-                check_usable(job.promised_bytes, job.room_bytes, job.target.url)
+                check_usable(planned.promised_bytes, planned.room_bytes, planned.target.url)
             index = run.make()
-    places = job.first.source.store, job.target, *([job.aside] if job.aside is not None else [])
+    places = planned.first.source.store, planned.target, *([planned.aside] if planned.aside is not None else [])
     stores = {id(store): store for store in places}.values()
     counts = [run.requests, *(store.requests for store in stores)]
     return Report(
         records=index.records,
         bytes=index.bytes,
-        blocks=job.index.blocks.num_rows,
+        blocks=planned.index.blocks.num_rows,
         groups=run.groups,
-        n=job.first.n,
+        n=planned.first.n,
         shards=index.shards.num_rows,
-        passes=job.plan.settings.passes,
+        passes=planned.plan.settings.passes,
         reads=run.moved.reads,
         writes=run.moved.writes,
         deletes=sum(count.deletes for count in counts),
@@ -170,13 +170,13 @@ def run_shuffle(
         + run.moved_aside.lists
         + sum(count.reads + count.writes + count.lists for count in counts),
         seconds=time.monotonic() - started,
-        buffer_bytes=job.room_bytes,
+        buffer_bytes=planned.room_bytes,
         resumed_groups=run.groups - run.made,
-        skipped=(*job.plan.skipped, *run.skipped),
+        skipped=(*planned.plan.skipped, *run.skipped),
         held_records=run.held.records if run.held is not None else 0,
         held_shards=run.held.shards.num_rows if run.held is not None else 0,
         held_writes=run.moved_aside.writes,
-        holdout=job.plan.settings.holdout_to,
+        holdout=planned.plan.settings.holdout_to,
     )
 
 
@@ -202,9 +202,9 @@ def _engine(name: str, workers: int, tasks: int | None, address: str | None) -> 
 
 @dataclass(slots=True)
 class _Run:
-    """All passes of a job."""
+    """All passes of a shuffle."""
 
-    job: Job
+    shuffle: Shuffle
     engine: Engine
     requests: Requests = field(default_factory=Requests)
     """Requests that were sent from elsewhere."""
@@ -221,20 +221,23 @@ class _Run:
 
     def complete(self) -> Index | None:
         """The index, if an earlier run has finished everything, and nothing has changed since."""
-        job = self.job
-        if not job.is_begun or job.target.head(job.journal.done_path) is None:
+        planned = self.shuffle
+        if not planned.is_begun or planned.target.head(planned.journal.done_path) is None:
             return None
-        index = load_index(job.target)
+        index = load_index(planned.target)
         if index is None:
             return None
-        index, held = self._as_it_is(job.target, index), None if job.aside is None else load_index(job.aside)
-        self.held = None if job.aside is None or held is None else self._as_it_is(job.aside, held)
-        job.target.sweep()
-        done = job.journal.read_done()
+        index, held = (
+            self._as_it_is(planned.target, index),
+            None if planned.aside is None else load_index(planned.aside),
+        )
+        self.held = None if planned.aside is None or held is None else self._as_it_is(planned.aside, held)
+        planned.target.sweep()
+        done = planned.journal.read_done()
         if done is not None:
             self.skipped += done.skipped
             self._check_skipped()
-        self.groups = len(job.first.groups)
+        self.groups = len(planned.first.groups)
         return index
 
     def _as_it_is(self, target: Store, index: Index) -> Index:
@@ -262,60 +265,64 @@ class _Run:
     @property
     def _folders(self) -> str:
         """All that the shuffle has written."""
-        job = self.job
-        return job.target.url if job.aside is None else f"{job.target.url} and {job.aside.url}"
+        planned = self.shuffle
+        return planned.target.url if planned.aside is None else f"{planned.target.url} and {planned.aside.url}"
 
     def make(self) -> Index:
-        job = self.job
-        if job.replaced:
+        planned = self.shuffle
+        if planned.replaced:
             self._check_alone()
-            count = plural(len(job.replaced), "shard")
-            _log.warning("%s: replaced since the plan was made, and read as they are now: %s", job.target.url, count)
-        if job.discarded:
-            discard(job.journal, job.discarded, job.aside_discarded)
-        self.job = job = commit_plan(job)
-        job.target.sweep()
-        if job.holdout is not None:
-            job.holdout.begin(job.index)
-        if job.plan.settings.in_place and job.target.keeps_versions(job.journal.plan_path):
-            _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", job.target.url)
+            count = plural(len(planned.replaced), "shard")
+            _log.warning(
+                "%s: replaced since the plan was made, and read as they are now: %s", planned.target.url, count
+            )
+        if planned.discarded:
+            discard(planned.journal, planned.discarded, planned.aside_discarded)
+        self.shuffle = planned = commit_plan(planned)
+        planned.target.sweep()
+        if planned.holdout is not None:
+            planned.holdout.begin(planned.index)
+        if planned.plan.settings.in_place and planned.target.keeps_versions(planned.journal.plan_path):
+            _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", planned.target.url)
         self.groups = 0
-        with job.journal.lock() as other, self.engine.running():
+        with planned.journal.lock() as other, self.engine.running():
             if other:
-                _log.warning("%s: another run is at work there (%s); both may continue", job.target.url, other)
+                _log.warning("%s: another run is at work there (%s); both may continue", planned.target.url, other)
             self._copy_held()
-            pass_ = job.first
+            pass_ = planned.first
             while True:
                 markers = self._pass(pass_)
                 if pass_.is_last:
                     break
-                pass_ = next_pass(pass_, markers, job.plan, job.target)
-            index = finish(job, pass_, markers)
+                pass_ = next_pass(pass_, markers, planned.plan, planned.target)
+            index = finish(planned, pass_, markers)
             self._finish_held()
         # After the lock is gone: now everything is done.
-        replaced = tuple(job.journal.replaced_paths()) if job.plan.settings.in_place else ()
-        job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes, replaced))
-        job.target.sweep()
+        replaced = tuple(planned.journal.replaced_paths()) if planned.plan.settings.in_place else ()
+        planned.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), planned.room_bytes, replaced))
+        planned.target.sweep()
         return index
 
     def _copy_held(self) -> None:
         """Copy the shards that are held out, in this process, whatever engine makes the groups."""
-        job = self.job
-        if job.holdout is None or not job.plan.held:
+        planned = self.shuffle
+        if planned.holdout is None or not planned.plan.held:
             return
-        copying = Copying(job.first.source, job.holdout, job.journal, schema_of(job), self.moved_aside)
-        with progress("holding out", sum(entry.size for entry in job.plan.held), len(job.plan.held)) as bar:
-            self.skipped += copying.run(job.plan.held, bar.advance)
+        copying = Copying(planned.first.source, planned.holdout, planned.journal, schema_of(planned), self.moved_aside)
+        with progress("holding out", sum(entry.size for entry in planned.plan.held), len(planned.plan.held)) as bar:
+            self.skipped += copying.run(planned.plan.held, bar.advance)
 
     def _finish_held(self) -> None:
-        job = self.job
-        if job.holdout is not None:
-            first, groups = (None, len(job.plan.held)) if job.plan.held else (job.first, job.first.count)
-            self.held = job.holdout.finish(first, schema_of(job), groups, job.room_bytes)
+        planned = self.shuffle
+        if planned.holdout is not None:
+            first, groups = (
+                (None, len(planned.plan.held)) if planned.plan.held else (planned.first, planned.first.count)
+            )
+            self.held = planned.holdout.finish(first, schema_of(planned), groups, planned.room_bytes)
 
     def _check_alone(self) -> None:
         """Two runs write the same only if they read the same, and another may have listed the shards before."""
-        journal = self.job.journal
+        journal = self.shuffle.journal
         other = journal.other()
         if other:
             raise SourceError(
@@ -325,29 +332,29 @@ class _Run:
 
     def _check_skipped(self) -> None:
         """Without skip_bad=True, a run must not report success if another run has left out shards."""
-        if self.skipped and not self.job.plan.settings.skip_bad:
+        if self.skipped and not self.shuffle.plan.settings.skip_bad:
             raise SourceError(
-                f"{self.job.target.url}: damaged shards were left out there by a run with skip_bad=True "
+                f"{self.shuffle.target.url}: damaged shards were left out there by a run with skip_bad=True "
                 f"({len(self.skipped)}, such as {self.skipped[0]})",
                 hint="run the same command with skip_bad=True to accept that, or name an empty folder",
             )
 
     def _pass(self, pass_: Pass) -> list[Marker]:
-        job = self.job
-        aside = job.holdout if pass_.number == 1 and not job.plan.held else None
-        task = Task(job.plan, job.target, pass_, job.room_bytes, self.moved, self.moved_aside, aside)
+        planned = self.shuffle
+        aside = planned.holdout if pass_.number == 1 and not planned.plan.held else None
+        task = Task(planned.plan, planned.target, pass_, planned.room_bytes, self.moved, self.moved_aside, aside)
         markers = PassRun(task, requests=self.requests)
-        with naming_ways_back(self.job):
+        with naming_ways_back(self.shuffle):
             found = markers.run(self.engine)
         self.groups += len(pass_.groups)
         self.made += len(markers.made)
         self.skipped += [each for marker in found for each in marker.skipped]
         self._check_skipped()
         if not any(marker.shards for marker in found) and not self.skipped:
-            raise SourceError(f"{self.job.plan.source}: all records were held out; nothing is left to shuffle")
+            raise SourceError(f"{self.shuffle.plan.source}: all records were held out; nothing is left to shuffle")
         if not any(marker.shards for marker in found):
             raise SourceError(
-                f"{self.job.plan.source}: no shard is sound ({len(self.skipped)} damaged, such as "
+                f"{self.shuffle.plan.source}: no shard is sound ({len(self.skipped)} damaged, such as "
                 f"{self.skipped[0]}); nothing was left to shuffle"
             )
         sums = [_sum(getattr(marker, name) for marker in found) for name in ("input", "output", "held")]
@@ -357,11 +364,11 @@ class _Run:
 
     def _check_passed_on(self, number: int, taken: Digest) -> None:
         """Check that a pass has read everything that the pass before wrote, and nothing else."""
-        if not self.sums or self.job.plan.settings.with_replacement or taken == self.sums[-1].output:
+        if not self.sums or self.shuffle.plan.settings.with_replacement or taken == self.sums[-1].output:
             return
         raise SourceError(
-            f"{self.job.target.url}: pass {number} read {taken}, but the pass before wrote {self.sums[-1].output}; the "
-            "target is not finished. Shards were replaced between the passes, or please report this"
+            f"{self.shuffle.target.url}: pass {number} read {taken}, but the pass before wrote {self.sums[-1].output}; "
+            "the target is not finished. Shards were replaced between the passes, or please report this"
         )
 
 
