@@ -207,7 +207,7 @@ def _check_nothing_is_lost(scene: Scene, everything: Counter[str]) -> None:
 def test_an_unfinished_holdout_is_no_data_set(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(tmp_path, holdout_by=kind)
     with monkeypatch.context() as patch:
-        patch.setattr("corgi2.offline.run.finish", lambda *_: (_ for _ in ()).throw(DyingError()))
+        patch.setattr("corgi2.offline.shuffle_run.finish", lambda *_: (_ for _ in ()).throw(DyingError()))
         with pytest.raises(DyingError):
             scene.run()
     for folder in (scene.target, scene.val):

@@ -169,7 +169,7 @@ def test_what_lies_between_two_passes_is_mixed_again_even_where_it_did_not_fit_t
     places = (tmp_path / "out",) if in_place else (tmp_path / "in", tmp_path / "out")
     underestimated(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr("corgi2.offline.run.next_pass", lambda *_: (_ for _ in ()).throw(ValueError("stopped")))
+        patch.setattr("corgi2.offline.shuffle_run.next_pass", lambda *_: (_ for _ in ()).throw(ValueError("stopped")))
         with pytest.raises(ValueError, match="stopped"):
             shuffle(*places, **options)
     markers = [opened(path) for path in (tmp_path / "out").rglob("pass-1/groups/*")]
@@ -271,7 +271,7 @@ def test_a_pass_that_read_other_records_than_the_one_before_wrote_is_not_finishe
         first = replace(markers[0], shards=markers[0].shards[1:])
         return real(before, [first, *markers[1:]], *arguments)
 
-    monkeypatch.setattr("corgi2.offline.run.next_pass", forgetful)
+    monkeypatch.setattr("corgi2.offline.shuffle_run.next_pass", forgetful)
     with pytest.raises(SourceError, match="pass 2 read .* but the pass before wrote"):
         shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=3, passes=2)
     assert not (tmp_path / "out" / ".corgi2" / "c0" / "done").exists()

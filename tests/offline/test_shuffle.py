@@ -316,7 +316,7 @@ def test_a_damaged_shard_stops_the_run_with_its_name_and_offset(tmp_path: Path) 
 
 def test_an_unfinished_shuffle_is_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_source(tmp_path / "in", ".jsonl", [20] * 4)
-    monkeypatch.setattr("corgi2.offline.run.finish", lambda *_: (_ for _ in ()).throw(DyingError()))
+    monkeypatch.setattr("corgi2.offline.shuffle_run.finish", lambda *_: (_ for _ in ()).throw(DyingError()))
     with pytest.raises(DyingError):
         shuffle(tmp_path / "in", tmp_path / "out", buffer="1GB")
     for typed in (tmp_path / "out", tmp_path / "out" / "*.jsonl", next((tmp_path / "out").glob("*.jsonl"))):

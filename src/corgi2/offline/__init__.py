@@ -11,6 +11,7 @@ left), `ways_back` (from damage between passes), `report`. The memory that a shu
 `corgi2.budget`.
 """
 
+from corgi2.offline.engines.choice import check_engine
 from corgi2.offline.foresight import Foresight, look_ahead
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
 from corgi2.offline.passes import AT_ONCE, GroupSizes, Pass, first_pass
@@ -18,7 +19,7 @@ from corgi2.offline.plan import Plan
 from corgi2.offline.plan_file import load_plan
 from corgi2.offline.planning import foresee, plan_shuffle
 from corgi2.offline.report import Report
-from corgi2.offline.run import check_engine, run_shuffle, shuffle
+from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings, parse_share
 from corgi2.offline.skipped import Skipped
 from corgi2.offline.useless import why_useless

@@ -1,51 +1,23 @@
 """The offline half of Corgi²: read random groups of blocks, shuffle each, write it as new shards of the same format.
 
-The plan is written first, every group writes its own marker once its shards are published, and consumed shards are
-deleted only after the marker was read back. So a run that was killed at any point resumes when the same command is run
-again: groups without a marker are made again, with the same bytes. Two runs of one plan may interleave at any call:
-they write the same, and a run that finds a group done by the other continues with the next.
-
-Memory: one group, which fits the buffer, and a few slices.
+`shuffle` plans and runs; `run_shuffle` runs what was planned, and reports. Memory: one group, which fits the buffer,
+and a few slices.
 """
 
-import logging
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Literal
 
 from corgi2.arguments import suggesting
 from corgi2.budget import check_usable
-from corgi2.dataset import Index, load_index, save_index, with_entries
-from corgi2.errors import SourceError
-from corgi2.extras import needing
-from corgi2.host import keeping_sigterm
-from corgi2.offline.aside import Copying
-from corgi2.offline.discard import discard
-from corgi2.offline.engines.engine import Engine
-from corgi2.offline.engines.local import LocalEngine
-from corgi2.offline.finishing import finish, schema_of
-from corgi2.offline.journal import Done, Marker, PassSum
-from corgi2.offline.pass_run import PassRun
-from corgi2.offline.passes import Pass, next_pass
-from corgi2.offline.plan_file import commit_plan
+from corgi2.offline.engines.choice import check_engine, choose_engine
 from corgi2.offline.planned import Shuffle
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.settings import Settings, parse_share
-from corgi2.offline.skipped import Skipped
-from corgi2.offline.task import Task
-from corgi2.offline.ways_back import naming_ways_back
-from corgi2.progress import progress
-from corgi2.records import Digest, checksum_of
-from corgi2.sizes import parse_size, plural
-from corgi2.stores import Options, Requests, Store, StoredShard
-
-_log = logging.getLogger("corgi2")
-
-_WORKERS = 4
-"""Reads and writes in flight, unless a number is given."""
+from corgi2.offline.shuffle_run import ShuffleRun
+from corgi2.sizes import parse_size
+from corgi2.stores import Options
 
 
 @suggesting
@@ -143,9 +115,9 @@ def run_shuffle(
     address: str | None = None,
 ) -> Report:
     """Do what was planned, here or on a cluster."""
-    makers = _engine(engine, workers or _WORKERS, tasks, address)
+    makers = choose_engine(engine, workers, tasks, address)
     started = time.monotonic()
-    run = _Run(planned, makers)
+    run = ShuffleRun(planned, makers)
     with naming_ways_out(planned.plan.settings):
         index = run.complete()
         if index is None:
@@ -178,199 +150,3 @@ def run_shuffle(
         held_writes=run.moved_aside.writes,
         holdout=planned.plan.settings.holdout_to,
     )
-
-
-def check_engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> None:
-    """Refuse arguments that do not go together, before anything is read."""
-    for argument, value in (("workers", workers), ("tasks", tasks)):
-        if value is not None and value < 1:
-            raise ValueError(f"{argument}={value} must be at least 1")
-    if name not in ("local", "ray"):
-        raise ValueError(f"engine={name!r} is neither 'local' nor 'ray'")
-    if name == "local" and (address is not None or tasks is not None):
-        raise ValueError("address= and tasks= are for a Ray cluster: give engine='ray' with them")
-
-
-def _engine(name: str, workers: int, tasks: int | None, address: str | None) -> Engine:
-    check_engine(name, workers, tasks, address)
-    if name == "local":
-        return LocalEngine(workers)
-    with needing("ray", "engine='ray'"), keeping_sigterm():  # Ray installs a handler of its own
-        from corgi2.offline.engines.ray import RayEngine
-    return RayEngine(workers, tasks or 1, address)
-
-
-@dataclass(slots=True)
-class _Run:
-    """All passes of a shuffle."""
-
-    shuffle: Shuffle
-    engine: Engine
-    requests: Requests = field(default_factory=Requests)
-    """Requests that were sent from elsewhere."""
-    moved: Requests = field(default_factory=Requests)
-    """For shards, here and elsewhere."""
-    moved_aside: Requests = field(default_factory=Requests)
-    """The same for those that are held out."""
-    groups: int = 0
-    made: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
-    sums: list[PassSum] = field(default_factory=list)
-    held: Index | None = None
-    """The sums of what was held out."""
-
-    def complete(self) -> Index | None:
-        """The index, if an earlier run has finished everything, and nothing has changed since."""
-        planned = self.shuffle
-        if not planned.is_begun or planned.target.head(planned.journal.done_path) is None:
-            return None
-        index = load_index(planned.target)
-        if index is None:
-            return None
-        index, held = (
-            self._as_it_is(planned.target, index),
-            None if planned.aside is None else load_index(planned.aside),
-        )
-        self.held = None if planned.aside is None or held is None else self._as_it_is(planned.aside, held)
-        planned.target.sweep()
-        done = planned.journal.read_done()
-        if done is not None:
-            self.skipped += done.skipped
-            self._check_skipped()
-        self.groups = len(planned.first.groups)
-        return index
-
-    def _as_it_is(self, target: Store, index: Index) -> Index:
-        """The index with the etags that shards have now. A run that was overtaken and killed may have published some of
-        them again, with the same bytes, after the other had finished."""
-        now = {entry.path: entry for entry in target.list()}
-        checksums = index.shards.column("checksum").to_pylist()
-        known = [pair for pair in zip(index.entries, checksums, strict=True) if now.get(pair[0].path) != pair[0]]
-        if not known:
-            return index
-        pairs = [(entry, now.get(entry.path), checksum) for entry, checksum in known]
-        wrong = [old for old, new, checksum in pairs if new is None or new.size != old.size or not checksum]
-        if not wrong:
-            _log.warning("%s: comparing the bytes of %s whose time is new", target.url, plural(len(pairs), "shard"))
-            wrong = [old for old, new, checksum in pairs if new and checksum_of(StoredShard(target, new)) != checksum]
-        if wrong:
-            raise SourceError(
-                f"{target.url}/{wrong[0].path}: has changed since the shuffle was finished, or is gone",
-                hint=f"restore it from a copy, or delete {self._folders} and give the same command again",
-            )
-        index = with_entries(index, [now[entry.path] for entry in index.entries])
-        save_index(target, index)
-        return index
-
-    @property
-    def _folders(self) -> str:
-        """All that the shuffle has written."""
-        planned = self.shuffle
-        return planned.target.url if planned.aside is None else f"{planned.target.url} and {planned.aside.url}"
-
-    def make(self) -> Index:
-        planned = self.shuffle
-        if planned.replaced:
-            self._check_alone()
-            count = plural(len(planned.replaced), "shard")
-            _log.warning(
-                "%s: replaced since the plan was made, and read as they are now: %s", planned.target.url, count
-            )
-        if planned.discarded:
-            discard(planned.journal, planned.discarded, planned.aside_discarded)
-        self.shuffle = planned = commit_plan(planned)
-        planned.target.sweep()
-        if planned.holdout is not None:
-            planned.holdout.begin(planned.index)
-        if planned.plan.settings.in_place and planned.target.keeps_versions(planned.journal.plan_path):
-            _log.warning("%s keeps old versions of what is deleted: in place frees nothing there", planned.target.url)
-        self.groups = 0
-        with planned.journal.lock() as other, self.engine.running():
-            if other:
-                _log.warning("%s: another run is at work there (%s); both may continue", planned.target.url, other)
-            self._copy_held()
-            pass_ = planned.first
-            while True:
-                markers = self._pass(pass_)
-                if pass_.is_last:
-                    break
-                pass_ = next_pass(pass_, markers, planned.plan, planned.target)
-            index = finish(planned, pass_, markers)
-            self._finish_held()
-        # After the lock is gone: now everything is done.
-        replaced = tuple(planned.journal.replaced_paths()) if planned.plan.settings.in_place else ()
-        planned.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), planned.room_bytes, replaced))
-        planned.target.sweep()
-        return index
-
-    def _copy_held(self) -> None:
-        """Copy the shards that are held out, in this process, whatever engine makes the groups."""
-        planned = self.shuffle
-        if planned.holdout is None or not planned.plan.held:
-            return
-        copying = Copying(planned.first.source, planned.holdout, planned.journal, schema_of(planned), self.moved_aside)
-        with progress("holding out", sum(entry.size for entry in planned.plan.held), len(planned.plan.held)) as bar:
-            self.skipped += copying.run(planned.plan.held, bar.advance)
-
-    def _finish_held(self) -> None:
-        planned = self.shuffle
-        if planned.holdout is not None:
-            first, groups = (
-                (None, len(planned.plan.held)) if planned.plan.held else (planned.first, planned.first.count)
-            )
-            self.held = planned.holdout.finish(first, schema_of(planned), groups, planned.room_bytes)
-
-    def _check_alone(self) -> None:
-        """Two runs write the same only if they read the same, and another may have listed the shards before."""
-        journal = self.shuffle.journal
-        other = journal.other()
-        if other:
-            raise SourceError(
-                f"{journal.store.url}: shards were replaced, and another run is at work there ({other}); end it, and "
-                f"run the command again (if it is dead, delete {journal.lock_path} there first)"
-            )
-
-    def _check_skipped(self) -> None:
-        """Without skip_bad=True, a run must not report success if another run has left out shards."""
-        if self.skipped and not self.shuffle.plan.settings.skip_bad:
-            raise SourceError(
-                f"{self.shuffle.target.url}: damaged shards were left out there by a run with skip_bad=True "
-                f"({len(self.skipped)}, such as {self.skipped[0]})",
-                hint="run the same command with skip_bad=True to accept that, or name an empty folder",
-            )
-
-    def _pass(self, pass_: Pass) -> list[Marker]:
-        planned = self.shuffle
-        aside = planned.holdout if pass_.number == 1 and not planned.plan.held else None
-        task = Task(planned.plan, planned.target, pass_, planned.room_bytes, self.moved, self.moved_aside, aside)
-        markers = PassRun(task, requests=self.requests)
-        with naming_ways_back(self.shuffle):
-            found = markers.run(self.engine)
-        self.groups += len(pass_.groups)
-        self.made += len(markers.made)
-        self.skipped += [each for marker in found for each in marker.skipped]
-        self._check_skipped()
-        if not any(marker.shards for marker in found) and not self.skipped:
-            raise SourceError(f"{self.shuffle.plan.source}: all records were held out; nothing is left to shuffle")
-        if not any(marker.shards for marker in found):
-            raise SourceError(
-                f"{self.shuffle.plan.source}: no shard is sound ({len(self.skipped)} damaged, such as "
-                f"{self.skipped[0]}); nothing was left to shuffle"
-            )
-        sums = [_sum(getattr(marker, name) for marker in found) for name in ("input", "output", "held")]
-        self._check_passed_on(pass_.number, sums[0])
-        self.sums.append(PassSum(len(found), *sums))
-        return found
-
-    def _check_passed_on(self, number: int, taken: Digest) -> None:
-        """Check that a pass has read everything that the pass before wrote, and nothing else."""
-        if not self.sums or self.shuffle.plan.settings.with_replacement or taken == self.sums[-1].output:
-            return
-        raise SourceError(
-            f"{self.shuffle.target.url}: pass {number} read {taken}, but the pass before wrote {self.sums[-1].output}; "
-            "the target is not finished. Shards were replaced between the passes, or please report this"
-        )
-
-
-def _sum(digests: Iterable[Digest]) -> Digest:
-    return sum(digests, Digest())
