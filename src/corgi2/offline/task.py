@@ -14,8 +14,9 @@ from corgi2.dataset import of_index
 from corgi2.errors import ChangedError, Corgi2Error, ShardError, SourceError, TooLargeError
 from corgi2.host import give_back
 from corgi2.offline.aside import Aside
-from corgi2.offline.group import Mixer, Mixture
+from corgi2.offline.group import Mixture, start_group
 from corgi2.offline.journal import Journal, Marker
+from corgi2.offline.mixer import Mixer
 from corgi2.offline.passes import Pass
 from corgi2.offline.plan import Plan
 from corgi2.offline.threads import Threads
@@ -123,7 +124,7 @@ class Task:
             return None
         give_back()
         try:
-            return mixer.start(group, blocks)
+            return start_group(mixer, group, blocks)
         except Corgi2Error as error:
             if self.pass_.consumes and self.marker(group) is not None:  # and what was being read is deleted
                 return None
