@@ -22,7 +22,8 @@ from corgi2.offline.planning import plan_shuffle
 from corgi2.offline.ranges import Ranges, ranges_of
 from corgi2.offline.run import run_shuffle, shuffle
 from corgi2.offline.settings import Settings
-from corgi2.order.dealing import Rules, epoch_rest
+from corgi2.order.epochs import epoch_rest
+from corgi2.order.worlds import Rules
 from corgi2.records.checksum import Checksum
 from corgi2.records.shard import Block
 from corgi2.theory import Blocks, Rounds

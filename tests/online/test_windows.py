@@ -16,7 +16,8 @@ import pytest
 import corgi2
 from corgi2.online.feed import Feed, Picks
 from corgi2.online.place import Cursor, Place
-from corgi2.order.dealing import deal, epoch_rest
+from corgi2.order.dealing import deal
+from corgi2.order.epochs import epoch_rest
 
 BLOCKS, RECORDS, GROUP = 64, 12, 8  # N, b, n_off
 GROUPS = BLOCKS // GROUP

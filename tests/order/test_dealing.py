@@ -7,23 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corgi2.order.dealing import (
-    Deal,
-    Rest,
-    Rules,
-    Share,
-    World,
-    buffer_order,
-    consume,
-    deal,
-    deal_shards,
-    epoch_rest,
-    replay,
-    turns_of,
-    window_of,
-)
+from corgi2.order.dealing import Deal, deal, deal_shards
+from corgi2.order.epochs import Rest, buffer_order, epoch_rest, window_of
 from corgi2.order.nodes import Origin
 from corgi2.order.permutations import Indices
+from corgi2.order.replaying import consume, replay
+from corgi2.order.worlds import Rules, Share, World, turns_of
 
 Record = tuple[int, int]
 """A block, and a row of it."""

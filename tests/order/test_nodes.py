@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corgi2.order.dealing import Deal, Rules, World, deal, epoch_rest
+from corgi2.order.dealing import Deal, deal
+from corgi2.order.epochs import epoch_rest
 from corgi2.order.nodes import Origin, homes_of
 from corgi2.order.permutations import Indices
+from corgi2.order.worlds import Rules, World
 
 NODES = st.lists(st.integers(1, 4), min_size=2, max_size=5).map(tuple)
 

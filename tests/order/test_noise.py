@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corgi2 import theory
-from corgi2.order.dealing import Rules, epoch_rest, window_of
+from corgi2.order.epochs import epoch_rest, window_of
 from corgi2.order.groups import descent, make_groups
 from corgi2.order.noise import (
     Step,
@@ -23,6 +23,7 @@ from corgi2.order.noise import (
 )
 from corgi2.order.permutations import GROUPS, Indices, permutation
 from corgi2.order.simulate import Stored, h_of_labels, offline, online, r_of_labels, v_of_labels
+from corgi2.order.worlds import Rules
 from corgi2.theory import Blocks
 
 Floats = npt.NDArray[np.float64]

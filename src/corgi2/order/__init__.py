@@ -5,20 +5,8 @@ pass, `neighbours` keeps equal keys apart, `dealing` serves the loader, `simulat
 for comparisons, and `noise` says how much of an order SGD feels. A new way of ordering records goes here.
 """
 
-from corgi2.order.dealing import (
-    Deal,
-    Rest,
-    Rules,
-    Share,
-    World,
-    buffer_order,
-    deal,
-    deal_shards,
-    epoch_rest,
-    replay,
-    turns_of,
-    window_of,
-)
+from corgi2.order.dealing import Deal, deal, deal_shards
+from corgi2.order.epochs import Rest, buffer_order, epoch_rest, window_of
 from corgi2.order.groups import descent, make_groups
 from corgi2.order.neighbours import keep_apart
 from corgi2.order.noise import (
@@ -33,8 +21,10 @@ from corgi2.order.noise import (
     pools_of_groups,
 )
 from corgi2.order.permutations import GROUPS, HOLDOUTS, MIXTURES, RESAMPLES, SAMPLES, Indices, draws, permutation
+from corgi2.order.replaying import replay
 from corgi2.order.rounds import cut_rounds, rounds_of
 from corgi2.order.simulate import Layout, Order, h_of_labels, random_access, sequential, sliding_window
+from corgi2.order.worlds import Rules, Share, World, turns_of
 
 __all__ = [
     "GROUPS",

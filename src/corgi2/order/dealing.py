@@ -1,9 +1,7 @@
 """Dealing an epoch: one order of the blocks is cut into windows, and every window is shared out among all readers.
 
-A window is what lies in the buffers of all readers at one time, so a step of SGD, which averages over all of them,
-sees blocks that follow each other in that one order. Readers take whole blocks, with records divided as evenly as
-possible; at the end each has exactly its quota, for which a few blocks are cut. Pure arithmetic: any reader of any
-later world can work out from a few integers what all others have consumed.
+Readers take whole blocks, with records divided as evenly as possible; at the end each has exactly its quota, for which
+a few blocks are cut. Pure arithmetic.
 """
 
 from collections.abc import Sequence
@@ -14,115 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corgi2.order.groups import even_order
-from corgi2.order.nodes import Origin, assign, orders_at_home
-from corgi2.order.permutations import BUFFERS, PICKS, Indices, permutation
-from corgi2.order.rounds import round_order
-
-
-class World(NamedTuple):
-    """Who reads: the number of ranks, of workers per rank, of blocks in all their buffers, of examples per item (a
-    batch, or one), and, if blocks come back to the same nodes, of ranks on each node."""
-
-    ranks: int
-    workers: int
-    window: int
-    item: int = 1
-    nodes: tuple[int, ...] = ()
-
-    @property
-    def readers(self) -> int:
-        return self.ranks * self.workers
-
-    @property
-    def most(self) -> int:
-        """The most blocks in one reader's buffer."""
-        return -(-self.window // self.readers)
-
-
-class Share(NamedTuple):
-    """What one world has consumed of an epoch: how many turns the workers of every rank took, one after another, and of
-    how many examples each."""
-
-    world: World
-    turns: int
-    turn: int
-
-    def consumed(self, worker: int) -> int:
-        """Examples that a worker has yielded, unless its quota ended earlier."""
-        return self.turn * turns_of(worker, self.turns, self.world.workers)
-
-
-def turns_of(worker: int, turns: int, workers: int) -> int:
-    """How many of the turns, which go round robin, fall to a worker."""
-    return -(-max(0, turns - worker) // workers)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """How an epoch is ordered and ends: the same for all readers, and for all worlds that share it."""
-
-    seed: int = 0
-    shuffle: bool = True
-    picks: str = "even"
-    tail: str = "drop"
-    drop_last: bool = False
-
-    def quota(self, total: int, world: World, rank: int) -> int:
-        """How many of the ``total`` examples are for a rank."""
-        share, over = divmod(total, world.ranks)
-        if self.tail == "repeat":
-            share += over > 0
-        elif self.tail == "keep":
-            share += rank < over
-        return share // world.item * world.item if self.drop_last else share
-
-    def last_item(self, total: int, world: World) -> int:
-        """How many examples are in the last item of the first rank."""
-        quota = self.quota(total, world, 0)
-        return quota - max(0, -(-quota // world.item) - 1) * world.item
-
-    def repeats(self, total: int, world: World) -> list[int]:
-        """How many examples at the end of each rank are repetitions. Those that gather the last items of all ranks, in
-        the order of the ranks, find them behind all others."""
-        over = max(0, world.ranks * self.quota(total, world, 0) - total) if self.tail == "repeat" else 0
-        each, counts = self.last_item(total, world), [0] * world.ranks
-        for rank in range(world.ranks - 1, -1, -1):
-            counts[rank] = min(over, each)
-            over -= counts[rank]
-        return counts
-
-    def quotas(self, total: int, world: World) -> Indices:
-        """How many examples are for each reader, rank by rank. A worker's items are those of its turns."""
-        counts = []
-        for rank in range(world.ranks) if self.tail == "keep" else [0]:
-            quota = self.quota(total, world, rank)
-            items = -(-quota // world.item)
-            own = [world.item * turns_of(worker, items, world.workers) for worker in range(world.workers)]
-            if items:
-                own[(items - 1) % world.workers] -= items * world.item - quota
-            counts.append(own)
-        return np.array(counts if self.tail == "keep" else counts * world.ranks, np.int64).ravel()
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What is left of an epoch: blocks in order, the number of records left in each, and, of begun blocks, which."""
-
-    blocks: Indices
-    counts: Indices
-    rows: dict[int, Indices]
-    """By block. A block that is missing here has all of its records left, in order."""
-    origin: Origin
-
-    @property
-    def total(self) -> int:
-        return int(self.counts.sum())
-
-    def rows_of(self, block: int, first: int, last: int) -> Indices:
-        """The records ``first`` to ``last``, exclusive, among those left of a block."""
-        rows = self.rows.get(block)
-        return np.arange(first, last) if rows is None else rows[first:last]
+from corgi2.order.epochs import Rest
+from corgi2.order.nodes import assign, orders_at_home
+from corgi2.order.permutations import Indices
+from corgi2.order.worlds import Rules, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,36 +46,6 @@ class Deal:
     @property
     def counts(self) -> Indices:
         return self.last - self.first
-
-
-def epoch_rest(
-    records: Indices, lineage: Indices | None, rules: Rules, epoch: int, rounds: Indices | None = None
-) -> Rest:
-    """A whole epoch. ``records`` per block; ``lineage`` as `even_order` takes it, if known; ``rounds`` if blocks were
-    made in rounds."""
-    key = (rules.seed, PICKS, epoch)
-    if not rules.shuffle:
-        order = np.arange(len(records))
-    elif rules.picks == "even" and lineage is not None:
-        order = even_order(lineage, key) if rounds is None else round_order(lineage, rounds, key)
-    else:
-        order = permutation(len(records), key)
-    is_even = rules.shuffle and rules.picks == "even" and lineage is not None
-    group = np.unique(lineage, axis=0, return_inverse=True)[1].ravel() if is_even and lineage is not None else None
-    return Rest(order, records[order], {}, Origin(records, group, rounds if is_even else None))
-
-
-def window_of(most: int, readers: int, lineage: Indices | None, blocks: int, rounds: Indices | None = None) -> int:
-    """Blocks in all buffers, each of which holds at most ``most``: if possible, a multiple of the number of groups
-    (of a round, if there are rounds), because then all of them are in it equally."""
-    room = min(most * readers, blocks)
-    if lineage is None or room == blocks:
-        return room
-    if rounds is not None:
-        lineage = lineage[rounds == rounds[0]]
-    groups = [len(np.unique(lineage[:, :level], axis=0)) for level in range(lineage.shape[1], 0, -1)]
-    fitting = next((count for count in groups if count <= room), 1)
-    return room // fitting * fitting
 
 
 def deal(rest: Rest, world: World, rules: Rules) -> Deal:
@@ -314,63 +177,3 @@ def _cut(
     at = first[place] - runs[place]
     held += np.bincount(reader, minlength=len(held))
     return _Pieces(reader, buffer, place, starts + at, stops + at)
-
-
-def buffer_order(count: int, rules: Rules, epoch: int, change: int, reader: int, buffer: int) -> Indices:
-    """The order of the records of a buffer, as they lie in its pieces. ``change`` counts the earlier worlds."""
-    return (
-        permutation(count, (rules.seed, BUFFERS, epoch, change, reader, buffer)) if rules.shuffle else np.arange(count)
-    )
-
-
-def consume(rest: Rest, share: Share, rules: Rules, epoch: int, change: int) -> Rest:
-    """What a world leaves of what it found."""
-    dealt = deal(rest, share.world, rules)
-    left = dict(zip(rest.blocks.tolist(), rest.counts.tolist(), strict=True))
-    kept: dict[int, npt.NDArray[np.bool_]] = {}
-    for reader in range(share.world.readers):
-        consumed = share.consumed(reader % share.world.workers)
-        for part in dealt.buffers(reader):
-            if consumed <= 0:
-                break
-            size = int(part.counts.sum())
-            gone = _gone(part, min(consumed, size), rules, epoch, change, reader)
-            consumed -= size
-            for block, first, mask in gone:
-                there = kept.get(block)
-                if there is None:
-                    there = kept[block] = np.ones(left[block], bool)
-                there[first : first + len(mask)] &= ~mask
-    rows = dict(rest.rows)
-    for block, mask in kept.items():
-        rows[block] = rest.rows_of(block, 0, len(mask))[mask]
-        left[block] = len(rows[block])
-    counts = np.array([left[block] for block in rest.blocks.tolist()], np.int64)
-    filled = counts > 0
-    rows = {block: rows[block] for block in rows if left[block]}
-    return Rest(rest.blocks[filled], counts[filled], rows, rest.origin)
-
-
-def _gone(
-    part: Deal, consumed: int, rules: Rules, epoch: int, change: int, reader: int
-) -> list[tuple[int, int, npt.NDArray[np.bool_]]]:
-    """Which records of a buffer's pieces are consumed: the block, the piece's first record, and a mask. Repeating a
-    record does not consume it."""
-    size = int(part.counts.sum())
-    mask = np.ones(size, bool)
-    if consumed < size:
-        order = buffer_order(size, rules, epoch, change, reader, int(part.buffer[0]))
-        mask[order[consumed:]] = False
-    ends = np.cumsum(part.counts)
-    return [
-        (int(part.block[n]), int(part.first[n]), mask[ends[n] - part.counts[n] : ends[n]])
-        for n in range(len(ends))
-        if not part.again[n]
-    ]
-
-
-def replay(rest: Rest, shares: Sequence[Share], rules: Rules, epoch: int) -> Rest:
-    """What all earlier worlds leave of an epoch."""
-    for change, share in enumerate(shares):
-        rest = consume(rest, share, rules, epoch, change)
-    return rest

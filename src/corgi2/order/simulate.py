@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from corgi2.order.dealing import Rules, buffer_order, epoch_rest, window_of
+from corgi2.order.epochs import buffer_order, epoch_rest, window_of
 from corgi2.order.groups import descent, make_groups
 from corgi2.order.permutations import GROUPS, MIXTURES, Indices, draws, permutation
 from corgi2.order.rounds import cut_rounds, rounds_of
+from corgi2.order.worlds import Rules
 
 EXCHANGED = 0.1
 """The share of its examples that a worker gives away before an epoch, in exchange for as many."""
