@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from corgi2.order import GROUPS, cut_rounds, rounds_of
+from corgi2.order import Drawing
 
 BLOCKS, RANGES, TAKEN = 12, 4, 6
 CELL, LEFT, TOP, RIGHT = 30, 90, 90, 300
@@ -12,8 +12,8 @@ COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#8fd6bd", "#a
 
 
 def main() -> None:
-    block, key = np.repeat(np.arange(BLOCKS), RANGES), (3, 1, GROUPS)
-    groups, _ = cut_rounds(np.ones(len(block), np.int64), rounds_of(block, key), TAKEN, key)
+    block = np.repeat(np.arange(BLOCKS), RANGES)
+    groups, _ = Drawing(3, 1).groups_in_rounds(np.ones(len(block), np.int64), block, TAKEN)
     owner = np.empty(len(block), np.int64)
     for number, group in enumerate(groups):
         owner[group] = number

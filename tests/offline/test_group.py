@@ -13,9 +13,9 @@ import corgi2
 from corgi2.budget import Crew
 from corgi2.errors import StoreError
 from corgi2.formats import pipe
-from corgi2.offline import group as mixer
 from corgi2.offline import parts
 from corgi2.offline.threads import Threads
+from corgi2.order import drawing
 from corgi2.order.permutations import Indices, permutation
 from corgi2.records.arena import Arena
 from corgi2.records.group import Group, gather
@@ -131,7 +131,7 @@ def test_a_damaged_shard_spoils_no_other(seed: int, tmp_path: Path, monkeypatch:
         return permutation(count, key)
 
     monkeypatch.setattr(LocalStore, "readinto", slow)
-    monkeypatch.setattr(mixer, "permutation", late)
+    monkeypatch.setattr(drawing, "permutation", late)
     report = corgi2.shuffle(tmp_path / "in", tmp_path / "out", buffer="100MB", skip_bad=True, seed=seed)
     monkeypatch.undo()
     assert len(report.skipped) == 1

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from corgi2.advice.prices import Prices
 from corgi2.offline import AT_ONCE, GroupSizes
 from corgi2.online import Beside
-from corgi2.order import GROUPS, Indices, Step, descent, make_groups
+from corgi2.order import Drawing, Indices, Step, descent
 from corgi2.sizes import format_size, plural
 from corgi2.stores import CONNECTIONS, ranges_for, reads_of, upload_bytes, writes_of
 from corgi2.theory import Blocks
@@ -264,7 +264,7 @@ def _steps(blocks: int, n: int, passes: int, between: int) -> tuple[tuple[Step, 
         return (), None
     for number in range(1, passes + 1):
         most = n if number == 1 else max(1, n * count // blocks)
-        groups = make_groups(np.ones(count, np.int64), count, (0, number, GROUPS), most, lineage)
+        groups = Drawing(0, number).groups(np.ones(count, np.int64), count, most, lineage)
         own = np.array(descent(groups, lineage))
         steps.append(Step(groups, between))
         lineage, count = np.repeat(own, between, axis=0), len(groups) * between

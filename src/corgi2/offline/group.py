@@ -18,13 +18,13 @@ from corgi2.errors import SourceError
 from corgi2.offline.holdout import held_rows
 from corgi2.offline.journal import Marker
 from corgi2.offline.mixer import Mixer
-from corgi2.offline.parts import NONE, Part, drawn_rows, without
+from corgi2.offline.parts import NONE, Part, rows_of_blocks, without
 from corgi2.offline.passes import largest_block
 from corgi2.offline.publishing import Goal, Written, publish, publish_together, results_of
 from corgi2.offline.reading import read_sound, too_large
 from corgi2.offline.skipped import Skipped
 from corgi2.offline.threads import Latch
-from corgi2.order import MIXTURES, Indices, keep_apart, permutation
+from corgi2.order import Drawing, Indices, keep_apart
 from corgi2.records import Digest
 
 _MOST_AT_ONCE, _BYTES_AT_ONCE = 64, 1_000_000
@@ -124,15 +124,16 @@ class Mixture:
         with hashing:
             if group.footprint > TOLERANCE * self.mixer.most_of(blocks):
                 raise MemoryError(f"{group.footprint} bytes do not fit the buffer")
-            key = (plan.settings.seed, self.mixer.pass_.number, MIXTURES, self.group, at)
+            drawing = Drawing(plan.settings.seed, self.mixer.pass_.number, plan.settings.with_replacement)
             if plan.settings.with_replacement:
                 drawn = np.searchsorted(read, blocks[np.isin(blocks, read)])
-                return Part(group, drawn_rows(group, drawn, key), hashing)
+                rows = rows_of_blocks(group, drawn)
+                return Part(group, rows[drawing.rows(len(rows), self.group, at)], hashing)
             held = NONE
             if self.mixer.aside is not None:
                 held = held_rows(plan.settings, self.group, at, self.records, group.records)
                 self.records += group.records
-            return Part(group, without(permutation(group.records, key), held), hashing, held)
+            return Part(group, without(drawing.rows(group.records, self.group, at), held), hashing, held)
 
     def _write(self, part: Part, shards: list[int]) -> None:
         """Write the shards in threads; return when the group's memory is free."""

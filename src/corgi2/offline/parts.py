@@ -1,7 +1,7 @@
 """What a group is made of while it is made: records in memory and their order, digests on the way, bytes of a shard."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from corgi2.budget import buffer_to_write, way_out
 from corgi2.errors import SourceError
-from corgi2.order import Indices, draws
+from corgi2.order import Indices
 from corgi2.records import Block, Buffer, Checksum, Digest, Group, Writing, gather
 from corgi2.sizes import format_size
 
@@ -70,12 +70,10 @@ def without(order: Indices, held: Indices) -> Indices:
     return order[:end]
 
 
-def drawn_rows(group: Group, drawn: Indices, key: Sequence[int]) -> Indices:
-    """As many records as the drawn blocks hold, each drawn from all of them; a block drawn twice counts twice."""
+def rows_of_blocks(group: Group, drawn: Indices) -> Indices:
+    """The records of the drawn blocks; those of a block drawn twice, twice."""
     ends = np.cumsum(group.counts)
-    rows = np.concatenate([np.arange(ends[block] - group.counts[block], ends[block]) for block in drawn.tolist()])
-    chosen: Indices = rows[draws(len(rows), len(rows), key)]
-    return chosen
+    return np.concatenate([np.arange(ends[block] - group.counts[block], ends[block]) for block in drawn.tolist()])
 
 
 class Hashing:

@@ -19,7 +19,7 @@ from corgi2.offline.journal import Marker, NewShard
 from corgi2.offline.new_shards import Origin
 from corgi2.offline.plan import Plan
 from corgi2.offline.ranges import Ranges, ranges_of
-from corgi2.order import GROUPS, Indices, cut_rounds, descent, make_groups, rounds_of
+from corgi2.order import Drawing, Indices, descent
 from corgi2.records import BLOCK_BYTES, Scan, number_array
 from corgi2.sizes import format_size, plural
 from corgi2.stores import Entry, Store
@@ -161,11 +161,11 @@ def _groups(
         )
     limit = plan.buffer_bytes if lineage is None else max(plan.buffer_bytes, largest)
     capacity = min(limit, max(largest, plan.buffer_bytes - decoding))
-    key = (settings.seed, number, GROUPS)
+    drawing = Drawing(settings.seed, number, settings.with_replacement)
     try:
         if ranges is not None:
-            return _in_rounds(index, ranges, source, capacity, key, most)
-        groups = make_groups(footprints, capacity, key, most, lineage, settings.with_replacement)
+            return _in_rounds(index, ranges, source, capacity, drawing, most)
+        groups = drawing.groups(footprints, capacity, most, lineage)
     except ValueError as error:
         raise SourceError(f"{plan.source}: {error}", hint=way_out(to_mix), kind="memory") from error
     if most is not None and number == 1 and len(groups) > -(-len(footprints) // most):
@@ -194,12 +194,10 @@ def _ranges(index: Index, plan: Plan, source: Source) -> Ranges:
     return ranges
 
 
-def _in_rounds(
-    index: Index, ranges: Ranges, source: Source, capacity: int, key: tuple[int, ...], most: int | None
-) -> _Cut:
+def _in_rounds(index: Index, ranges: Ranges, source: Source, capacity: int, drawing: Drawing, most: int | None) -> _Cut:
     """Groups of ranges. Neighbours in one group are read together, unless they are decoded, which takes memory."""
     limit = None if most is None else most * ranges.most
-    groups, rounds = cut_rounds(index.column("footprint"), rounds_of(ranges.whole, key), capacity, key, limit)
+    groups, rounds = drawing.groups_in_rounds(index.column("footprint"), ranges.whole, capacity, limit)
     shards = np.bincount(index.column("shard"), index.column("length"))
     blocks = int(np.maximum(1, np.rint(shards / BLOCK_BYTES)).sum())
     if not source.format.traits.is_decoded:

@@ -1,13 +1,16 @@
 """Which record goes where, as arithmetic: stable permutations, groups of blocks, epochs dealt to readers.
 
-No I/O, numpy only: the same key gives the same order forever. `permutations` draws, `groups` serves the offline
-pass, `neighbours` keeps equal keys apart, `dealing` serves the loader, `simulate` has the order of every method,
-for comparisons, and `noise` says how much of an order SGD feels. A new way of ordering records goes here.
+No I/O, numpy only: the same key gives the same order forever. `permutations` has the keyed draws. For the offline pass,
+`drawing` has all that one pass draws at random, `groups` and `rounds` say which blocks are mixed together, and
+`neighbours` keeps equal keys apart. For the loader, `epochs` orders the blocks of an epoch, `worlds` says who reads it,
+`dealing` and `nodes` share it out, and `replaying` tells what is left of it. For comparisons, `simulate` has the orders
+of every method, and `noise` says how much of an order SGD feels. A new way of ordering records goes here.
 """
 
 from corgi2.order.dealing import Deal, deal, deal_shards
+from corgi2.order.drawing import Drawing
 from corgi2.order.epochs import Rest, buffer_order, epoch_rest, window_of
-from corgi2.order.groups import descent, make_groups
+from corgi2.order.groups import descent
 from corgi2.order.neighbours import keep_apart
 from corgi2.order.noise import (
     Felt,
@@ -20,19 +23,17 @@ from corgi2.order.noise import (
     pools_of_counts,
     pools_of_groups,
 )
-from corgi2.order.permutations import GROUPS, HOLDOUTS, MIXTURES, RESAMPLES, SAMPLES, Indices, draws, permutation
+from corgi2.order.permutations import HOLDOUTS, RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.order.replaying import replay
-from corgi2.order.rounds import cut_rounds, rounds_of
 from corgi2.order.simulate import Layout, Order, h_of_labels, random_access, sequential, sliding_window
 from corgi2.order.worlds import Rules, Share, World, turns_of
 
 __all__ = [
-    "GROUPS",
     "HOLDOUTS",
-    "MIXTURES",
     "RESAMPLES",
     "SAMPLES",
     "Deal",
+    "Drawing",
     "Felt",
     "Indices",
     "Layout",
@@ -45,7 +46,6 @@ __all__ = [
     "Windows",
     "World",
     "buffer_order",
-    "cut_rounds",
     "deal",
     "deal_shards",
     "descent",
@@ -54,7 +54,6 @@ __all__ = [
     "epoch_rest",
     "h_of_labels",
     "keep_apart",
-    "make_groups",
     "permutation",
     "pools_after",
     "pools_of_blocks",
@@ -62,7 +61,6 @@ __all__ = [
     "pools_of_groups",
     "random_access",
     "replay",
-    "rounds_of",
     "sequential",
     "sliding_window",
     "turns_of",

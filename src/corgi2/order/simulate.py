@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from corgi2.order.drawing import Drawing
 from corgi2.order.epochs import buffer_order, epoch_rest, window_of
-from corgi2.order.groups import descent, make_groups
-from corgi2.order.permutations import GROUPS, MIXTURES, Indices, draws, permutation
-from corgi2.order.rounds import cut_rounds, rounds_of
+from corgi2.order.groups import descent
+from corgi2.order.permutations import Indices, draws, permutation
 from corgi2.order.worlds import Rules
 
 EXCHANGED = 0.1
@@ -152,16 +152,10 @@ def as_stored(layout: Layout) -> Stored:
 
 def offline(stored: Stored, n: int, seed: int, number: int = 1, with_replacement: bool = False) -> Stored:
     """What a pass of ``corgi2 shuffle --buffer-blocks n`` leaves, group by group; ``number`` counts the passes."""
-    count = len(stored.blocks)
-    same, key = np.ones(count, np.int64), (seed, number, GROUPS)
-    groups = make_groups(same, count, key, n, stored.lineage, with_replacement)
+    count, drawing = len(stored.blocks), Drawing(seed, number, with_replacement)
+    groups = drawing.groups(np.ones(count, np.int64), count, n, stored.lineage)
     each = max(1, round(count / len(groups)))
-    blocks = []
-    for group, members in enumerate(groups):
-        rows = np.concatenate([stored.blocks[block] for block in members.tolist()])
-        draw = (seed, number, MIXTURES, group, 0)
-        rows = rows[draws(len(rows), len(rows), draw) if with_replacement else permutation(len(rows), draw)]
-        blocks += np.split(rows, np.arange(1, each) * len(rows) // each)
+    blocks = _mixed(stored.blocks, groups, drawing, each)
     return Stored(blocks, np.repeat(np.array(descent(groups, stored.lineage)), each, axis=0))
 
 
@@ -172,15 +166,21 @@ def offline_in_rounds(stored: Stored, n: int, ranges: int, seed: int) -> Stored:
     ranges = min(ranges, -(-count // n))
     cut = [np.array_split(block, min(ranges, len(block))) for block in stored.blocks]
     parts, block = [part for parts in cut for part in parts], np.repeat(np.arange(count), [len(one) for one in cut])
-    sizes, key = np.array([len(part) for part in parts]), (seed, 1, GROUPS)
-    groups, rounds = cut_rounds(sizes, rounds_of(block, key), int(sizes.sum()), key, n * ranges)
+    sizes, drawing = np.array([len(part) for part in parts]), Drawing(seed, 1)
+    groups, rounds = drawing.groups_in_rounds(sizes, block, int(sizes.sum()), n * ranges)
     each = max(1, round(count / len(groups)))
-    blocks = []
-    for number, members in enumerate(groups):
-        rows = np.concatenate([parts[member] for member in members.tolist()])
-        rows = rows[permutation(len(rows), (seed, 1, MIXTURES, number, 0))]
-        blocks += np.split(rows, np.arange(1, each) * len(rows) // each)
+    blocks = _mixed(parts, groups, drawing, each)
     return Stored(blocks, np.repeat(np.arange(len(groups)), each)[:, None], np.repeat(rounds, each))
+
+
+def _mixed(parts: Sequence[Indices], groups: Sequence[Indices], drawing: Drawing, each: int) -> list[Indices]:
+    """The new blocks, so many of each group."""
+    blocks = []
+    for group, members in enumerate(groups):
+        rows = np.concatenate([parts[member] for member in members.tolist()])
+        rows = rows[drawing.rows(len(rows), group)]
+        blocks += np.split(rows, np.arange(1, each) * len(rows) // each)
+    return blocks
 
 
 def published(stored: Stored) -> Stored:
