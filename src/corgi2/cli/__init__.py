@@ -1,8 +1,8 @@
-"""The command line: one file per command, and what they share.
+"""The command line: one module per command, and what they share. It adds no capability to the library.
 
-`program` is where it begins, `root` the command that all others belong to, `options` what several take, `signals`
-how they end, `problem` what they say when they fail, `words` what they say besides, and `dashes` turns the
-library's arguments in an error into options.
+A new command is a module here that is imported in `program`, where everything begins. `root` is the command that all
+others belong to, `options` has what several of them take, `signals` how they end, `problem` what they say when they
+fail, `words` what else they say, and `dashes` turns the arguments that the library's errors name into options.
 """
 
 from corgi2.cli.program import main

@@ -1,14 +1,18 @@
 """``corgi2 shuffle``: random groups of blocks are read, shuffled and written as new shards, each record exactly once.
 
-Before anything is written: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from
-these to a `planned` shuffle), `places` (that a shuffle may use), `plan` (what was decided), `passes` (what each pass
-does, as data), `useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new
-shards), `holdout` (which records or shards are held out). Then `run` does it, with one of the `engines`: a `task` is
-sent to the makers of groups, `group` makes one, with `threads`. What is kept and cleaned up: `journal` (plan, markers,
-sums), `skipped` (damaged shards that were left out), `consumed` (what is deleted once its group is safe), `new_shards`
-and `finishing` (index and sums), `aside` (where held-out records go), `resume` and `discard` (what an earlier run
-left), `ways_back` (from damage between passes), `report`. The memory that a shuffle may take is added up in
-`corgi2.budget`.
+Planning writes nothing: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from these
+to a `planned` shuffle), `places` (that it may use), `plan` (what was decided), `passes` (what each pass does, as data),
+`useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new shards), `holdout` (which
+records or shards are held out).
+
+Running: `run` is the function that users call, `shuffle_run` runs all passes, `pass_run` one of them, with one of the
+`engines`. A `task` is what these are given: groups, and where they go. `group` makes one, with a `mixer` and `threads`;
+`reading` reads its blocks, `parts` are its records in memory, `publishing` writes its shards.
+
+What is kept and cleaned up: `journal` (markers and sums), `plan_file` (the plan), `skipped` (damaged shards that were
+left out), `consumed` (what is deleted once its group is safe), `new_shards` and `finishing` (index and sums), `aside`
+(where held-out records go), `resume` and `discard` (what an earlier run left), `ways_back` (from damage between
+passes), `report`. The memory that a shuffle may take is added up in `corgi2.budget`.
 """
 
 from corgi2.offline.engines.choice import check_engine

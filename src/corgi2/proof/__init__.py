@@ -1,4 +1,9 @@
-"""``corgi2 verify``: nothing was lost, repeated or altered. Compares two data sets, or one with its shuffle's sums."""
+"""``corgi2 verify``: the proof that nothing was lost, repeated or altered.
+
+`comparison` compares two data sets, record by record; `audit` compares a shuffled data set with what its shuffle kept,
+and `kept` reads that. Something new that a shuffle keeps is covered in `kept`, something new that has to hold is
+checked in `audit`.
+"""
 
 from corgi2.proof.audit import Audit
 from corgi2.proof.comparison import Verdict, verify

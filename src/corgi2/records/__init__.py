@@ -1,6 +1,9 @@
 """Records in memory: the arena that a group lies in, taking records from it in any order, and hashing them.
 
-Everything here works on arrays. `shard` has the values that stores and formats exchange: shard, block, piece.
+Everything here works on arrays, and knows neither stores nor formats. `shard` has the values that these exchange:
+shard, block, piece. `arena` is memory that is reused; `group` has blocks side by side, and gathers their records;
+`spans`, `arrays` and `widths` are records as Arrow tables, and what they take; `hashing` has the digests that prove a
+shuffle, `checksum` those that find damage.
 """
 
 from corgi2.records.arena import SLACK_BYTES, Arena, reserve

@@ -8,7 +8,9 @@ A store is opened at a root (``s3://bucket/train``), and its paths are relative 
 - temporary failures are retried with back-off; permanent ones raise a `StoreError` of one line at once;
 - it can be pickled, and it works in a child process, forked or spawned, before or after its first use.
 
-A new store is a class with the methods of `store.Store`, plus its scheme in `opening` and `url`.
+A new store is a class with the methods of `store.Store`, its scheme in `url`, and a branch in `opening`; a provider
+that obstore knows needs only its scheme, in `options` and `remote`. `local` and `remote` are the two stores there are;
+`retries` is the table of what a failed request means.
 """
 
 from corgi2.stores.direct import read_uncached
