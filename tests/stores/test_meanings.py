@@ -157,7 +157,56 @@ def test_a_wrong_secret_is_refused_at_once(juice: S3) -> None:
     assert len(juice.proxy.seen) == 1
 
 
-@pytest.mark.parametrize("endpoint", ["http://", "http:///x", "http://[bad", "http://a b", "127.0.0.1:9000", "ftp://x"])
+AZURE, GOOGLE = (
+    "ContainerNotFound: The specified container does not exist.",
+    "NoSuchBucket: The specified bucket is gone.",
+)
+
+
+@pytest.mark.parametrize(("scheme", "answer"), [("az", AZURE), ("gs", GOOGLE)])
+@pytest.mark.parametrize("ask", [_list, _read])
+def test_a_missing_bucket_of_other_stores_is_refused_at_once(
+    scheme: str, answer: str, ask: Callable[..., Any], s3: S3
+) -> None:
+    account = {"account_name": "account"} if scheme == "az" else {}
+    options = {"endpoint": s3.options["endpoint"], "anonymous": True, "retries": RETRIES, **account}
+    s3.proxy.inject(Fault("status", 404, body=_error(answer)), times=RETRIES + 1)
+    with pytest.raises(StoreError, match=answer.split(":")[0]) as caught:
+        ask(open_store(f"{scheme}://{s3.bucket}/train", options))
+    assert not isinstance(caught.value, ChangedError)
+    assert len(s3.proxy.seen) == 1
+
+
+@pytest.mark.parametrize("option", ["access_key_id", "session_token", "region"])
+@pytest.mark.parametrize("value", ["key\n", "ké"])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_key_that_no_header_can_hold_is_a_bad_argument(
+    option: str, value: str, is_given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """obstore panics at it."""
+    known = {"endpoint": "http://127.0.0.1:9", "access_key_id": "key", "secret_access_key": "secret"}
+    if is_given:
+        known[option] = value
+    else:
+        known.pop(option, None)
+        monkeypatch.setenv(f"AWS_{option.upper()}", value)
+    with pytest.raises(ValueError, match=f"(?i){option} holds a line break") as caught:
+        open_store("s3://bucket/train", known).list()
+    assert value not in str(caught.value)
+
+
+BAD_ENDPOINTS = [
+    "http://",
+    "http:///x",
+    "http://[bad",
+    "http://a b",
+    "127.0.0.1:9000",
+    "ftp://x",
+    "http://127.0.0.1:65536",
+]
+
+
+@pytest.mark.parametrize("endpoint", BAD_ENDPOINTS)
 def test_an_endpoint_that_no_request_can_be_sent_to_is_a_bad_argument(endpoint: str) -> None:
     with pytest.raises(ValueError, match="endpoint must be a URL such as http://127.0.0.1:9000"):
         open_store("s3://bucket/train", {"endpoint": endpoint})

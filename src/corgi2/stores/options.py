@@ -109,7 +109,8 @@ def client_settings(root: Url, options: Options, retries: int) -> dict[str, Any]
     if "anonymous" in options:
         settings["skip_signature"] = _flag("anonymous", options["anonymous"])
     endpoint = str(options.get("endpoint") or (_environment_endpoint() if root.scheme == "s3" else ""))
-    if endpoint and not _ENDPOINT.fullmatch(endpoint):
+    _check_headers(root, settings)
+    if endpoint and not _is_address(endpoint):
         raise ValueError(f"endpoint must be a URL such as http://127.0.0.1:9000 (got {endpoint!r})")
     if root.scheme == "gs" and "endpoint" in settings:
         settings["base_url"] = settings.pop("endpoint")
@@ -127,8 +128,29 @@ def client_settings(root: Url, options: Options, retries: int) -> dict[str, Any]
     return settings
 
 
-_ENDPOINT = re.compile(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?(/\S*)?")
+_ENDPOINT = re.compile(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(?::(\d{1,5}))?(/\S*)?")
 """Checked here, because obstore ends the program if it cannot build a request from an endpoint."""
+
+_LAST_PORT = 65_535
+
+_IN_HEADERS = {"s3": ("access_key_id", "session_token", "region"), "az": ("account_name", "sas_token")}
+"""Options that travel in a request's headers, in which obstore cannot put everything either."""
+
+
+def _is_address(endpoint: str) -> bool:
+    found = _ENDPOINT.fullmatch(endpoint)
+    return found is not None and int(found[2] or 0) <= _LAST_PORT
+
+
+def _check_headers(root: Url, settings: dict[str, Any]) -> None:
+    """Refuse what no header can hold, such as a line break that was copied along with a key."""
+    for name in _IN_HEADERS.get(root.scheme, ()):
+        given, variable = settings.get(name), f"AWS_{name.upper()}" if root.scheme == "s3" else ""
+        text = str(os.environ.get(variable, "") if given is None else given)
+        if not (text.isascii() and text.isprintable()):
+            where = f"storage option {name}" if given is not None else variable
+            raise ValueError(f"{root}: {where} holds a line break, or another character that no key or region has")
+
 
 _OURS = {"anonymous", "connections", "profile", "retries", "timeout"}
 
