@@ -16,7 +16,7 @@ with needing("hf", "corgi2.hf"):
 
 class CorgiLoading:
     """A mixin for `transformers.Trainer`, before it in the list of bases: a data set of corgi2 is read by a
-    `CorgiLoader`, which gives every rank its own part; any other is read as ever."""
+    `CorgiLoader`, which gives every rank its own part; any other is read as usual."""
 
     def get_train_dataloader(self: Any) -> Any:
         """Batches of ``per_device_train_batch_size``. A resumed training begins at its batch, and reads nothing of what

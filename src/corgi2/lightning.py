@@ -1,4 +1,4 @@
-"""For Lightning: `CorgiCallback`, for trainings that go on with another number of devices in the middle of an epoch.
+"""For Lightning: `CorgiCallback`, for training that resumes with another number of devices in the middle of an epoch.
 
 Everything else needs no callback: Lightning saves and loads the state of a `CorgiLoader`, and sets its epoch.
 """

@@ -73,8 +73,8 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_number(value: float, digits: int = 3) -> str:
-    """With so many digits that count, and no powers of ten: ``0.00247``, ``1.5``, ``1,200``. What is next to nothing,
-    as rounding leaves it, is ``0``."""
+    """With this many significant digits, and without powers of ten: ``0.00247``, ``1.5``, ``1,200``. What rounding
+    leaves of nothing is ``0``."""
     if abs(value) < _NOTHING:
         return "0"
     if abs(value) >= 10**digits - 0.5:

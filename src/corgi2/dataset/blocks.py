@@ -31,9 +31,9 @@ _log = logging.getLogger("corgi2")
 
 
 def survey_of(source: Source, buffer_bytes: int | None = None) -> tuple[Survey, bool]:
-    """The blocks of a source: from its index where that is up to date, else by a scan, in so much memory; and whether
-    an index said so. Of an index that is stale, what still holds is not read again. Shards that a shuffle wrote there
-    and that are gone count as damage."""
+    """The blocks of a source: from its index where that is up to date, else by a scan, within this much memory; and
+    whether an index said so. Of an index that is stale, what still holds is not read again. Shards that a shuffle wrote
+    there and that are gone count as damage."""
     known = load_index(source.store)
     missing, index = missing_shards(source, known), current_index(source, known)
     if index is not None:

@@ -109,7 +109,8 @@ class _Sample:
 
 
 def slack_of(source: Source, index: Index) -> float:
-    """The ratio, at most 1, of what records take in memory to what is planned before they are counted: by one block."""
+    """The ratio, at most 1, of what records take in memory to what is planned for them before they are counted, as one
+    block shows it."""
     if index.is_counted:
         return 1.0
     middle = index.blocks.num_rows // 2

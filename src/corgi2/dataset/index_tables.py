@@ -84,7 +84,7 @@ class Index:
         return int(numpy_of(self.shards.column("size")).sum())
 
     def pieces(self, source: Source, numbers: Iterable[int], at_once: int | None = None) -> list[Piece]:
-        """Blocks by number, ready to be read, so many of them at the same time. The source must be the one that was
+        """Blocks by number, ready to be read, this many of them at the same time. The source must be the one that was
         indexed."""
         names = ("shard", "start", "length", "records", "footprint")
         shard, start, length, records, footprint = (self.column(name) for name in names)
@@ -212,7 +212,7 @@ def merge(known: Index | None, new: Index) -> Index:
 
 
 def without(index: Index, paths: set[str]) -> Index:
-    """The index less some shards."""
+    """The index without some shards."""
     kept = [number for number, path in enumerate(index.shards.column("path").to_pylist()) if path not in paths]
     return _part(index, np.array(kept, np.int64))
 

@@ -27,7 +27,8 @@ _SPLITS = {
 
 
 def check_splits(entries: Sequence[Entry], others: Sequence[str], typed: str, root: str, function: str) -> None:
-    """Training on the validation set spoils somebody's evaluation. Splits that were named one by one are wanted."""
+    """Refuse several splits together: training on validation data would spoil somebody's evaluation. Splits that were
+    named one by one are intended."""
     splits = Counter(_split_of(entry.path) for entry in entries)
     below = typed.removeprefix(root).lower()
     named = {_SPLITS[word] for word in _WORD.findall(below) if word in _SPLITS}

@@ -37,7 +37,7 @@ class Foresight:
     shards: int
     """The shards that it leaves."""
     blocks: int
-    """In them."""
+    """The blocks in them."""
     held_shards: int = 0
     """What it holds out, elsewhere."""
     held_writes: int = 0
@@ -70,7 +70,7 @@ def _writes(sizes: Iterable[float], plan: Plan, store: Store) -> int:
 
 
 def _written(pass_: Pass, plan: Plan, lengths: Indices) -> list[float]:
-    """Bytes that each group writes, but for what it holds out."""
+    """Bytes that each group writes, without what it holds out."""
     growth = plan.growth if pass_.number == 1 else 1.0
     return [
         float(lengths[members].sum()) * growth * _left(pass_, group, plan) for group, members in enumerate(pass_.groups)
@@ -86,7 +86,7 @@ def _left(pass_: Pass, group: int, plan: Plan) -> float:
 
 
 def _held_sizes(first: Pass, plan: Plan) -> list[float]:
-    """Bytes of each shard that is held out; where records are not counted, every group is taken to have enough."""
+    """Bytes of each shard that is held out; if records are not counted, every group is assumed to have enough."""
     if not plan.settings.record_share:
         return [float(entry.size) for entry in plan.held]
     lengths, records, sizes = first.index.column("length"), first.index.column("records"), list[float]()

@@ -11,7 +11,7 @@ from corgi2.stores import Entry, Store
 
 
 def check_there(store: Store, shards: Iterable[NewShard], way_out: str) -> dict[str, Entry]:
-    """Everything in a store, by path; these shards must be among it."""
+    """Everything in a store, by path; these shards have to be there."""
     there = {entry.path: entry for entry in store.list()}
     for shard in shards:
         entry = there.get(shard.path)

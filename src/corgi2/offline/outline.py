@@ -26,9 +26,9 @@ _log = logging.getLogger("corgi2")
 
 EMPTY = "the shard is empty (zero bytes); restore it from its source, or remove it"
 _GLANCES = 16
-"""At shards, at a time: each is one small read."""
+"""Shards that are looked at together; each takes one small read."""
 _BLOCKS_AT_LEAST = 8
-"""A shard that is too large is cut into blocks of which the buffer holds so many."""
+"""A shard that is too large is cut into blocks, of which the buffer holds this many."""
 _BLOCKS_A_RANGE = 4
 """If a scan has to find where ranges begin."""
 
@@ -64,15 +64,15 @@ def outline(source: Source, settings: Settings, buffer_bytes: int, profile: str)
 
 
 def _check_filled(source: Source) -> None:
-    """A file of no bytes is what a copy leaves that has failed: no shard of any format, as the listing tells."""
+    """An empty file is what a failed copy leaves: it is a shard of no format, and the listing shows it."""
     empty = [f"{source.url}/{entry.path}" for entry in source.entries if not entry.size]
     if empty:
         raise DamageError([ShardError(name, 0, EMPTY) for name in empty])
 
 
 def _check_records(source: Source) -> None:
-    """In place, a shard without a record would stop the shuffle where nobody can go back. The front of a shard tells,
-    but for those that begin with something else at length: these few are read whole."""
+    """In place, a shard without a record would stop the shuffle at a point of no return. The front of a shard shows
+    whether it has one, unless a long stretch of something else comes first: these few shards are read whole."""
     with ThreadPoolExecutor(_GLANCES) as pool:
         shown = list(
             pool.map(lambda number: source.format.shows_record(source.shard(number)), range(len(source.entries)))

@@ -1,6 +1,6 @@
 """One pass of a shuffle as plain data: what to read, in which groups, and how many shards and blocks each writes.
 
-The first pass is planned from the source, every later one from the markers of the pass before, so that a plan is a
+The first pass is planned from the source, every later one from the markers of the pass before, so that a pass is a
 function of the plan and of the records alone. No I/O here.
 """
 
@@ -50,7 +50,7 @@ class Pass:
     count: int
     """How many groups there are, also for whoever knows only one of them."""
     held_shards: int = 0
-    """That a group writes of what it holds out."""
+    """Shards that a group writes of what it holds out."""
     rounds: tuple[int, ...] = field(default=(), repr=False)
     """The round of each group, if ranges are mixed in rounds."""
 
@@ -145,7 +145,7 @@ def _groups(
     decoding: int,
     ranges: Ranges | None,
 ) -> _Cut:
-    """Each takes the buffer, less what decoding takes; or one block alone, where that is more. In a later pass, a block
+    """Each takes the buffer, less what decoding takes, or one block alone, if that is more. In a later pass, a block
     may take a little more than the buffer, as it did when it was written: what it was made of is perhaps gone."""
     settings = plan.settings
     footprints, most = index.column("footprint"), settings.buffer_blocks
@@ -247,7 +247,7 @@ def _check_block_size(plan: Plan, source: Source) -> None:
 
 
 def _in_blocks(index: Index, plan: Plan, shards: int) -> int:
-    """Blocks of the size that was asked for, or a little less, in each of so many new shards."""
+    """How many blocks of the size that was asked for, or a little less, each of this many new shards has."""
     return math.ceil(written_bytes_of(index, plan) / shards / (plan.settings.block_bytes or 1) - 1e-9)
 
 
@@ -274,7 +274,7 @@ def wanted_shards(plan: Plan, index: Index) -> float:
 
 
 def largest_block(buffer_bytes: int) -> int:
-    """That is written, in memory."""
+    """The most memory that a new block may take."""
     return min(BLOCK_BYTES, max(_SMALL_BLOCK_BYTES, buffer_bytes // _BLOCK_SHARE))
 
 
@@ -305,12 +305,14 @@ class GroupSizes:
         return max(1, round(self._read), math.ceil(self._fewest))
 
     def blocks_per_shard(self, shards: int, keeps_size: bool = True) -> int:
-        """Of a group that writes so many shards; ``keeps_size`` where these are about as large as those it read."""
+        """Blocks in each shard of a group that writes this many; ``keeps_size`` if shards are about as large as those
+        that it read."""
         return max(1, round(self._read / shards) if keeps_size else 0, math.ceil(self._fewest / shards))
 
 
 def _fewest_records(index: Index, groups: Sequence[Indices], held: Fraction) -> int:
-    """Of a group, where it is known: of more shards than that some would not be written, and their numbers missing."""
+    """The fewest records of any group, if they are counted: with more shards than that, some would have none and not be
+    written, and their numbers would be missing."""
     if not index.is_counted:
         return _NO_LIMIT
     records = index.column("records")

@@ -92,7 +92,7 @@ def _released() -> Iterator[Any]:
 
 
 class Latch:
-    """Waits until all who hold it have let go."""
+    """Waits until everyone who holds it has let go."""
 
     def __init__(self) -> None:
         self._held = 0

@@ -9,7 +9,7 @@ import numpy as np
 from corgi2.order.permutations import Indices, draws, permutation
 
 _ALIGNED = 1.25
-"""Groups that are cut alike in every round may be so many times as many as those that are not."""
+"""Groups that are cut alike in every round are preferred, even if there are up to this many times as many of them."""
 
 
 def make_groups(
@@ -33,7 +33,7 @@ def cut_groups(footprints: Indices, capacity: int, key: Sequence[int], most: int
     """All blocks in random order, cut into the fewest groups of nearly equal counts that fit the capacity, and hold
     no more than ``most`` blocks.
 
-    A block that does not fit alone is an error. Depends on the arguments, on nothing else.
+    A block that does not fit alone is an error. Depends on nothing but its arguments.
     """
     check_blocks(footprints, capacity)
     order = permutation(len(footprints), key)
@@ -72,9 +72,9 @@ def cut_evenly(
 
 
 def even_order(lineage: Indices, key: Sequence[int]) -> Indices:
-    """All blocks, such that each run of them is spread as evenly as can be over the groups that they come from.
+    """All blocks, such that each run of them is spread as evenly as possible over the groups that they come from.
 
-    ``lineage`` has a row a block, the coarsest level first. Blocks are permuted within their group, groups within
+    ``lineage`` has one row per block, the coarsest level first. Blocks are permuted within their group, groups within
     their set, and so on; then comes the first block of every group, the second of every group, …, with one order of
     the groups for all rounds, which alternates between the sets.
     """

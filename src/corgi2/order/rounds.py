@@ -48,7 +48,7 @@ def cut_rounds(
 
 
 def _cuts(first: Indices, sizes: Indices, count: int) -> Indices | None:
-    """Where groups begin, so many in every round, and where the last ends; None if every range is one."""
+    """Where groups begin, this many in every round, and where the last ends; None if every range is one."""
     if count >= sizes.max():
         return None
     within = np.arange(count) * sizes[:, None] // count

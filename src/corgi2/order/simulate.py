@@ -174,7 +174,7 @@ def offline_in_rounds(stored: Stored, n: int, ranges: int, seed: int) -> Stored:
 
 
 def _mixed(parts: Sequence[Indices], groups: Sequence[Indices], drawing: Drawing, each: int) -> list[Indices]:
-    """The new blocks, so many of each group."""
+    """The new blocks, this many of each group."""
     blocks = []
     for group, members in enumerate(groups):
         rows = np.concatenate([parts[member] for member in members.tolist()])

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 _RUN_BYTES = 1 << 20
 
 _LEAST_RUNS = 64
-"""Runs are no longer than leaves so many of them: for as many threads, which may wait for a store."""
+"""Runs are short enough that there are at least this many of them: for as many threads, which may wait for a store."""
 
 
 def runs(sizes: Sequence[int]) -> Iterator[slice]:

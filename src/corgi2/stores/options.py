@@ -164,7 +164,7 @@ _KNOWN_OF = {
 
 
 def check_second(options: Options | None, is_named: bool) -> None:
-    """Refuse options for a second store where one alone is named, rather than ignore them."""
+    """Refuse options for a second store if only one is named, rather than ignore them."""
     if options and not is_named:
         raise ValueError("dst_options= is for a second store, and one alone is named; give src_options=")
 

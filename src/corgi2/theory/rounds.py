@@ -19,7 +19,7 @@ class Rounds:
     data: Blocks
     n: float
     ranges: int
-    """Of the block that has most."""
+    """In the block that has the most of them."""
     gaps: float = 0.0
     """What rounds differ by, because they do not hold equally much of every block: the sum over the blocks of the
     variance of what a round holds of each, over the square of all that a round holds."""

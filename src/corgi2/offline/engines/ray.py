@@ -22,7 +22,7 @@ from corgi2.offline.task import Made, Task
 from corgi2.sizes import format_size
 
 RETRIES = 20
-"""How many nodes and workers may die while making one group."""
+"""How many nodes and workers may die while one group is made."""
 _CONNECT_SECONDS = 10.0
 _START = "start one (ray start --head), or give no address= to have Ray started on this machine alone"
 _LOOK_SECONDS = 5.0
