@@ -195,6 +195,13 @@ def test_a_key_that_no_header_can_hold_is_a_bad_argument(
     assert value not in str(caught.value)
 
 
+def test_a_request_that_an_option_forbids_is_not_tried_again(s3: S3) -> None:
+    store = s3.store(retries=RETRIES, client_options={"allow_http": False})
+    with pytest.raises(StoreError, match="listing: .*builder error$"):
+        store.list()
+    assert not s3.proxy.seen
+
+
 BAD_ENDPOINTS = [
     "http://",
     "http:///x",
