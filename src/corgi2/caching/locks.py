@@ -1,6 +1,6 @@
 """Locks on files, which the kernel frees when their process ends, however it ends.
 
-A lock counts only while its file still bears its name: the file may have been renamed or removed while one waited.
+A lock counts only while its file still bears its name: the file may have been renamed or removed in the meantime.
 """
 
 import fcntl
@@ -14,7 +14,7 @@ POLL_SECONDS = 0.02
 
 
 def try_lock(path: Path, shared: bool = False) -> int | None:
-    """The open file, locked; None if another one holds it. The file is made if there is none."""
+    """The open file, locked; None if another process holds the lock. The file is made if there is none."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -31,7 +31,7 @@ def try_lock(path: Path, shared: bool = False) -> int | None:
 
 
 def unlock(fd: int) -> None:
-    """Also of copies that a fork has made of it."""
+    """Unlock a file, and the copies of its descriptor that a fork has made."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 

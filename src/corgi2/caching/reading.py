@@ -204,7 +204,7 @@ def _sum(data: memoryview) -> bytes:
 
 
 def _filled(fd: int, buffer: memoryview, kept: bytearray) -> bool:
-    """Whether a file holds just so much, which then lies there."""
+    """Whether a file holds exactly as much as both buffers, which are then filled."""
     size, done = len(buffer) + len(kept), 0
     if os.fstat(fd).st_size != size:
         return False

@@ -31,11 +31,11 @@ _COUNTER = "room"
 _DIGITS = 20
 _NAME = re.compile(r"[0-9a-f]{32}")
 _RESERVE, _LEAST_RESERVE = 50, 1_000_000_000
-"""Of a disk, one part in so many stays free, or this many bytes if that is less."""
+"""One part in this many of a disk stays free, or this many bytes if that is less."""
 _AGAIN_SECONDS = 20.0
-"""A cache that is full is counted anew this often at the most, by each process."""
+"""Each process counts a full cache anew at most this often."""
 _MAKE_ROOM = 64
-"""If older data sets make room, then one part in so many of the limit at once."""
+"""If older data sets make room, they make one part in this many of the limit at once."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Room:
 
     folder: Path
     limit: int | None
-    """None is as much as the disk gives."""
+    """None: as much as the disk has."""
     _counted: float = field(default=-_AGAIN_SECONDS, init=False)
 
     def take(self, fd: int, size: int, own: str) -> bool:
@@ -124,7 +124,7 @@ class Room:
                 unlock(fd)
 
     def entries(self) -> Iterator[Path]:
-        """Of all data sets, half-written ones included."""
+        """The entries of all data sets, including half-written ones."""
         for path in data_sets(self.folder):
             yield from entries_of(path)
 
@@ -161,7 +161,7 @@ class _Counter:
 
 
 def data_sets(folder: Path) -> list[Path]:
-    """The folders of a cache. Whatever else lies there is not ours."""
+    """The folders of a cache, one per data set. Anything else there is not corgi2's."""
     return [
         Path(each.path)
         for each in os.scandir(folder)
@@ -170,7 +170,7 @@ def data_sets(folder: Path) -> list[Path]:
 
 
 def entries_of(data_set: Path) -> list[Path]:
-    """Of one data set."""
+    """The entries of one data set."""
     try:
         with os.scandir(data_set) as found:
             return [Path(each.path) for each in found if _NAME.fullmatch(each.name.removesuffix(PART))]

@@ -120,7 +120,8 @@ def audit(
 
 
 def _read_index(target: Source, problems: list[str]) -> Index:
-    """What it says of the shards that were named; one that cannot be read is a problem, and stands for none."""
+    """What the index says about the shards that were named. If it cannot be read, that is a problem, and it counts as
+    empty."""
     try:
         index = load_index(target.store)
     except SourceError as error:

@@ -70,7 +70,7 @@ class Kept:
 
 
 _BOTH = "verify SRC DST VAL proves both"
-"""Where the source is still there."""
+"""If the source is still there."""
 
 
 def _share(plan: Plan) -> str:
