@@ -19,6 +19,9 @@ from corgi2.offline.shuffle_run import ShuffleRun
 from corgi2.sizes import parse_size
 from corgi2.stores import Options
 
+_WORKERS = 4
+"""Reads and writes in flight, unless a number is given."""
+
 
 @suggesting
 def shuffle(
@@ -115,7 +118,7 @@ def run_shuffle(
     address: str | None = None,
 ) -> Report:
     """Do what was planned, here or on a cluster."""
-    makers = choose_engine(engine, workers, tasks, address)
+    makers = choose_engine(engine, workers or _WORKERS, tasks, address)
     started = time.monotonic()
     run = ShuffleRun(planned, makers)
     with naming_ways_out(planned.plan.settings):

@@ -5,9 +5,6 @@ from corgi2.host import keeping_sigterm
 from corgi2.offline.engines.engine import Engine
 from corgi2.offline.engines.local import LocalEngine
 
-_WORKERS = 4
-"""Reads and writes in flight, unless a number is given."""
-
 
 def check_engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> None:
     """Refuse arguments that do not go together, before anything is read."""
@@ -20,9 +17,9 @@ def check_engine(name: str, workers: int | None, tasks: int | None, address: str
         raise ValueError("address= and tasks= are for a Ray cluster: give engine='ray' with them")
 
 
-def choose_engine(name: str, workers: int | None, tasks: int | None, address: str | None) -> Engine:
+def choose_engine(name: str, workers: int, tasks: int | None, address: str | None) -> Engine:
+    """The engine of this name. Ray is imported only if it is asked for."""
     check_engine(name, workers, tasks, address)
-    workers = workers or _WORKERS
     if name == "local":
         return LocalEngine(workers)
     with needing("ray", "engine='ray'"), keeping_sigterm():  # Ray installs a handler of its own
