@@ -18,7 +18,7 @@ from corgi2.online.layouts import Foreign
 from corgi2.online.loader import Loader
 from corgi2.online.place import Cursor, Place
 from corgi2.online.portions import Taken
-from corgi2.online.room import Beside, room_for
+from corgi2.online.room import Beside, Room, room_for, slots_for
 from corgi2.online.slots import Packed, Ring, unpack
 from corgi2.online.stack import SHARDERS, answering_pipe, is_batched_again, sharder
 from corgi2.online.transforming import Transform
@@ -44,6 +44,7 @@ __all__ = [
     "Picks",
     "Place",
     "Ring",
+    "Room",
     "Stage",
     "Tail",
     "Taken",
@@ -55,5 +56,6 @@ __all__ = [
     "place_of_turn",
     "room_for",
     "sharder",
+    "slots_for",
     "unpack",
 ]
