@@ -49,6 +49,7 @@ bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one 
 	$(BIN)/python -m benchmarks.online
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.workers
+	$(BIN)/python -m benchmarks.decode
 	$(BIN)/python -m benchmarks.scale
 
 bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their own; installs gigabytes.

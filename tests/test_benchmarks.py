@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import foundation, online, scale
+from benchmarks import decode, foundation, online, scale, workers
 from benchmarks.programs import Program, run
 
 pytestmark = pytest.mark.slow
@@ -37,3 +37,19 @@ def test_the_first_batch_and_a_buffer_are_timed_in_turn(kind: str, tmp_path: Pat
     timed = run(Program("both", sys.executable, online._OURS + online._OPEN, online._TAKE_TURNS), source, options)
     assert timed.lap("first").seconds > 0
     assert timed.lap("buffer").seconds > 0
+
+
+@pytest.mark.parametrize("script", [workers.BATCHES, workers.COLLATES])
+def test_batches_of_workers_are_counted_and_the_parents_work_is_timed(script: str, tmp_path: Path) -> None:
+    size = replace(online.SIZES[0], records=400, batch=40)
+    online.make_tar(tmp_path, size)
+    options = workers.options_for(size, 1, tmp_path)
+    assert run(Program("ours", sys.executable, script, workers.COUNT), tmp_path, options).lap("parent").seconds > 0
+
+
+def test_jpegs_are_decoded_in_workers_in_threads_and_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "IMAGES", 20)
+    monkeypatch.setattr(decode, "SHARDS", 2)
+    assert [result.ratio > 0 for result in decode.measure(tmp_path, 1)] == [True, True]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 import torch
@@ -20,8 +19,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from corgi2.online import Foreign, Packed, Ring, unpack
+from corgi2.online import Packed, Ring, unpack
 from corgi2.torch import CorgiDataset
+from corgi2.torch.handing import TENSORS
+from tests.batches import same
 from tests.shards import parquet_of
 from tests.sources import write_source
 
@@ -29,13 +30,6 @@ pytestmark = [pytest.mark.filterwarnings("ignore:This DataLoader will create")]
 SLOT_BYTES = 1 << 20
 SLOW = pytest.mark.slow
 METHODS = ["fork", *(pytest.param(name, marks=SLOW) for name in ("spawn", "forkserver"))]
-
-
-def _array_of(tensor: torch.Tensor) -> npt.NDArray[Any] | None:
-    return None if tensor.requires_grad else tensor.numpy()
-
-
-TENSORS = Foreign(torch.Tensor, _array_of, torch.from_numpy)
 
 
 class Pair(NamedTuple):
@@ -87,27 +81,6 @@ def _numbered(number: int, size: int) -> dict[str, Any]:
         "texts": [f"é{number}", None],
         "number": number,
     }
-
-
-def _same(value: Any, other: Any) -> bool:
-    """Equal in value, type and kind, all the way down."""
-    if type(value) is not type(other):
-        return False
-    if isinstance(value, dict):
-        return [*value] == [*other] and all(map(_same, value.values(), other.values()))
-    if isinstance(value, list | tuple):
-        return len(value) == len(other) and all(map(_same, value, other))
-    if isinstance(value, np.ndarray):
-        return _plain(value) == _plain(other)
-    if isinstance(value, torch.Tensor):
-        return value.dtype == other.dtype and torch.equal(value, other)
-    return bool(value == other)
-
-
-def _plain(array: npt.NDArray[Any]) -> tuple[Any, ...]:
-    """An array's shape, kind and content. NumPy's own pickles forget the order of bytes."""
-    kind = array.dtype.newbyteorder("=")
-    return array.shape, kind, array.tolist() if kind.hasobject else array.astype(kind).tobytes()
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -163,7 +136,7 @@ def test_a_batch_comes_out_as_it_went_in_and_its_slot_is_free_once_it_is_gone(gi
     assert sum(isinstance(batch, Packed) for batch in packed) == _taken(ring) <= 2
     out = [unpack(_sent(batch)) for batch in packed]
     del packed
-    assert all(map(_same, out, given))
+    assert all(map(same, out, given))
     assert _taken(ring) <= 2
     del out
     assert _taken(ring) == 0
@@ -211,7 +184,7 @@ def test_what_finds_no_slot_or_no_room_goes_as_it_is() -> None:
     assert ring.pack(plain) is plain
     kept = unpack(_sent(ring.pack(batch)))
     assert ring.pack(batch) is batch
-    assert _same(kept, batch)
+    assert same(kept, batch)
     assert ring.bytes == 4096
 
 
@@ -241,7 +214,7 @@ def test_batches_that_are_all_kept_stay_as_they_are(method: str) -> None:
     kept = [unpack(batch) for batch in raw]
     assert sum(isinstance(batch, Packed) for batch in raw) == 8
     assert sorted(batch["number"] for batch in kept) == sorted([*range(20)] * 2)
-    assert all(_same(batch, _numbered(batch["number"], 1000)) for batch in kept)
+    assert all(same(batch, _numbered(batch["number"], 1000)) for batch in kept)
 
 
 def test_batches_that_are_let_go_of_leave_their_slots_to_others() -> None:
@@ -250,7 +223,7 @@ def test_batches_that_are_let_go_of_leave_their_slots_to_others() -> None:
     for raw in _loader(Numbered(200), prefetch_factor=2):
         assert isinstance(raw, Packed)
         batch = unpack(raw)
-        assert _same(batch, _numbered(batch["number"], 1000))
+        assert same(batch, _numbered(batch["number"], 1000))
         count += 1
         del raw, batch
     assert count == 400
@@ -258,7 +231,7 @@ def test_batches_that_are_let_go_of_leave_their_slots_to_others() -> None:
 
 def test_a_batch_that_is_too_large_for_a_slot_comes_all_the_same() -> None:
     loader = _loader(Numbered(3, 50_000), slot_bytes=4096)
-    assert [_same(unpack(batch), _numbered(number // 2, 50_000)) for number, batch in enumerate(loader)] == [True] * 6
+    assert [same(unpack(batch), _numbered(number // 2, 50_000)) for number, batch in enumerate(loader)] == [True] * 6
 
 
 def test_two_iterations_at_once_keep_apart() -> None:
@@ -266,7 +239,7 @@ def test_two_iterations_at_once_keep_apart() -> None:
     for first, second in zip(*loaders, strict=True):
         one, other = unpack(first), unpack(second)
         one["array"][:] = 255
-        assert _same(other, _numbered(other["number"], 1000))
+        assert same(other, _numbered(other["number"], 1000))
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -274,7 +247,7 @@ def test_an_iteration_that_is_left_early_takes_no_slot_from_the_next(persistent:
     loader = _loader(Numbered(50), persistent_workers=persistent)
     for _ in range(5):
         kept = [unpack(batch) for batch in itertools.islice(loader, 3)]
-        assert all(_same(batch, _numbered(batch["number"], 1000)) for batch in kept)
+        assert all(same(batch, _numbered(batch["number"], 1000)) for batch in kept)
         del kept
         if not persistent:
             loader.dataset.rings[:] = [Ring(4, SLOT_BYTES, TENSORS) for _ in range(2)]
@@ -286,7 +259,7 @@ def test_a_worker_that_is_killed_in_mid_write_spoils_nothing_that_was_handed_ove
     loader, kept = _loader(Numbered(50, dies_at=20), workers=1, slots=50), list[Any]()
     with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
         kept.extend(map(unpack, loader))
-    assert all(_same(batch, _numbered(number, 1000)) for number, batch in enumerate(kept))
+    assert all(same(batch, _numbered(number, 1000)) for number, batch in enumerate(kept))
     loader.dataset.batches = Numbered(5)
     loader.dataset.rings[:] = [Ring(8, SLOT_BYTES, TENSORS)]
     assert [unpack(raw)["number"] for raw in loader] == [*range(5)]
@@ -327,7 +300,7 @@ def test_a_data_set_comes_through_slots_as_through_the_pipe(suffix: str, method:
     plain = DataLoader(CorgiDataset(tmp_path / "in", **options), None, num_workers=2, collate_fn=_as_it_is)
     raw = list(_loader(CorgiDataset(tmp_path / "in", **options), 20, multiprocessing_context=method))
     assert all(isinstance(batch, Packed) for batch in raw)
-    assert all(map(_same, map(unpack, raw), plain))
+    assert all(map(same, map(unpack, raw), plain))
     assert len(raw) == 13
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 import corgi2
-from corgi2.online.feed import Feed, Picks
+from corgi2.online import Feed, Picks
 from corgi2.online.place import Cursor, Place
 from corgi2.order.dealing import deal
 from corgi2.order.epochs import epoch_rest

@@ -1,5 +1,6 @@
 """How many blocks a buffer holds, kept in bytes."""
 
+import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,10 @@ _DECODING_SHARE = 8
 """Of a half, for blocks on their way where they are decoded."""
 
 
+_SLOTS = 3
+"""Of a worker, beside those of batches on their way."""
+
+
 class Room(NamedTuple):
     """How many blocks a buffer holds, the bytes that they may take, and the threads that fill it: how many fetch
     blocks, and how many of these decode at the same time."""
@@ -29,6 +34,14 @@ class Room(NamedTuple):
     capacity: int
     fetchers: int
     decoders: int
+
+
+def slots_for(room: Room, ahead: int) -> tuple[int, int]:
+    """How many slots a worker has to hand over its batches in, and the bytes of each, in whole pages: one for each
+    batch that it is ahead, two that are looked at, and one to spare. All of them take at most what one of its two
+    buffers takes. Only what batches fill costs memory."""
+    slots = ahead + _SLOTS
+    return slots, room.capacity // slots // mmap.PAGESIZE * mmap.PAGESIZE
 
 
 class Beside(NamedTuple):

@@ -16,7 +16,7 @@ from corgi2.torch import accelerating
 from corgi2.torch.agreement import Agreement
 from corgi2.torch.devices import Device, has_accelerator, usable
 from corgi2.torch.giving import Batches
-from corgi2.torch.handing import unwrapped
+from corgi2.torch.handing import Handing
 from corgi2.torch.part import Collate, Part
 from corgi2.torch.turns import Turns
 
@@ -172,6 +172,7 @@ class CorgiLoader(DataLoader):  # type: ignore[type-arg]
         # torch would not set these beside a batch sampler, but others read them
         vars(self).update(batch_size=part.batch_size, drop_last=part.rules.drop_last, sampler=turns)
         self.device, self._is_prepared = device, False
+        self._handing: Handing | None = None
 
     def __repr__(self) -> str:
         workers = plural(self.num_workers, "worker")
@@ -212,7 +213,19 @@ class CorgiLoader(DataLoader):  # type: ignore[type-arg]
             batches = super().__iter__()
         finally:
             turns.coming = None
-        return map(unwrapped, batches) if self.num_workers else batches
+        handing = self._handing
+        if not self.persistent_workers:
+            self._handing = None
+        return batches if handing is None else map(handing.unwrapped, batches)
+
+    def _get_iterator(self) -> Any:
+        """Torch calls it to start workers."""
+        if not self.num_workers:
+            return super()._get_iterator()
+        room, ahead = self._part.room(self.num_workers), self.prefetch_factor or 0
+        self._handing = Handing(room, self.num_workers, ahead)
+        with self._handing.lent(self._part):
+            return super()._get_iterator()
 
     def _place_on(self) -> torch.device | None:
         return usable(accelerating.device() if self.device is None and self._is_prepared else self.device)

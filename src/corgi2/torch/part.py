@@ -6,7 +6,7 @@ from typing import Any
 
 from corgi2.extras import needing
 from corgi2.online import Cursor, Feed, Items, Taken, Transform, Turn, place_of_turn
-from corgi2.torch.handing import wrapped
+from corgi2.torch.handing import Handing
 from corgi2.torch.tensors import as_tensors, which_worker
 
 with needing("torch", "corgi2.torch"):
@@ -21,6 +21,8 @@ class Part(Feed, Dataset):  # type: ignore[type-arg]
 
     collate: Collate | None = None
     """Makes a batch of a list of samples."""
+    handing: Handing | None = None
+    """In a worker of the loader itself: how it hands batches over."""
 
     @classmethod
     def of(cls, feed: Feed, **changes: Any) -> "Part":
@@ -61,7 +63,7 @@ class Part(Feed, Dataset):  # type: ignore[type-arg]
             items.close()
         else:
             self._open[turn.iteration] = items
-        return wrapped(batch) if turn.is_own and get_worker_info() is not None else batch
+        return self.handing.wrapped(batch) if turn.is_own and self.handing is not None else batch
 
     def drop(self, iteration: int, wait: bool) -> None:
         """Read no further in an iteration that is over, or was left."""
