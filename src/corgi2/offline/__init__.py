@@ -2,15 +2,16 @@
 
 Before anything is written: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from
 these to a `job`), `places` (that a shuffle may use), `plan` (what was decided; kept in the target), `passes` (what each
-pass does, as data), `useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new
-shards), `holdout` (which records or shards are held out). Then `run` does it, with one of the `engines`: a `task` is
-sent to the makers of groups, `group` makes one, with `threads`. What is kept and cleaned up: `journal` (plan, markers,
-sums), `skipped` (damaged shards that were left out), `consumed` (what is deleted once its group is safe), `new_shards`
-and `finishing` (index and sums), `aside` (where held-out records go), `resume` and `discard` (what an earlier run
-left), `ways_back` (from damage between passes), `report`. The memory that a shuffle may take is added up in
-`corgi2.budget`.
+pass does, as data), `useless` (what gains nothing), `foresight` (all passes, and their requests), `dealt` (ranges in
+groups), `names` (of new shards), `holdout` (which records or shards are held out). Then `run` does it, with one of the
+`engines`: a `task` is sent to the makers of groups, `group` makes one, with `threads`. What is kept and cleaned up:
+`journal` (plan, markers, sums), `skipped` (damaged shards that were left out), `consumed` (what is deleted once its
+group is safe), `new_shards` and `finishing` (index and sums), `aside` (where held-out records go), `resume` and
+`discard` (what an earlier run left), `ways_back` (from damage between passes), `report`. The memory that a shuffle may
+take is added up in `corgi2.budget`.
 """
 
+from corgi2.offline.dealt import dealt_in
 from corgi2.offline.foresight import Foresight, look_ahead
 from corgi2.offline.job import load_plan
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
@@ -39,6 +40,7 @@ __all__ = [
     "Settings",
     "Skipped",
     "check_engine",
+    "dealt_in",
     "first_pass",
     "foresee",
     "load_plan",

@@ -22,6 +22,7 @@ from corgi2.order.dealing import (
 from corgi2.order.groups import descent, make_groups
 from corgi2.order.neighbours import keep_apart
 from corgi2.order.noise import (
+    Dealt,
     Felt,
     Pools,
     Step,
@@ -31,6 +32,7 @@ from corgi2.order.noise import (
     pools_of_blocks,
     pools_of_counts,
     pools_of_groups,
+    pools_of_ranges,
 )
 from corgi2.order.permutations import GROUPS, HOLDOUTS, MIXTURES, RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.order.rounds import cut_rounds, rounds_of
@@ -43,6 +45,7 @@ __all__ = [
     "RESAMPLES",
     "SAMPLES",
     "Deal",
+    "Dealt",
     "Felt",
     "Indices",
     "Layout",
@@ -70,6 +73,7 @@ __all__ = [
     "pools_of_blocks",
     "pools_of_counts",
     "pools_of_groups",
+    "pools_of_ranges",
     "random_access",
     "replay",
     "rounds_of",
