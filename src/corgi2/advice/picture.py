@@ -85,7 +85,8 @@ def _at(advice: Advice, online_buffer: int) -> tuple[Method, ...]:
 def _cost_and_quality(advice: Advice) -> Section:
     methods, free = advice.methods, all(method.cost_usd == 0 for method in advice.methods)
     cost = [float(method.offline_requests + method.online_requests) if free else method.cost_usd for method in methods]
-    points = [(max(_LEAST, price), max(_LEAST, method.relative)) for price, method in zip(cost, methods, strict=True)]
+    least = min((price for price in cost if price > 0), default=_LEAST)
+    points = [(max(least, price), max(_LEAST, method.relative)) for price, method in zip(cost, methods, strict=True)]
     labels = Labels(
         "requests in all" if free else "dollars: requests, and a month of what is stored twice",
         "H over a full shuffle's",
