@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import corgi2
+from corgi2 import theory
 from corgi2.advice import plan, probe
 from corgi2.advice.choice import FELT, is_as_good, tier
 from corgi2.advice.command import folder_beside, option_words, shuffle_command
@@ -26,7 +27,7 @@ from corgi2.cli import program  # noqa: F401 - which knows all commands
 from corgi2.cli.root import cli
 from corgi2.dataset.source import find_source
 from corgi2.offline import Settings, plan_shuffle, run_shuffle
-from corgi2.theory import Rounds, long_run
+from corgi2.theory import Blocks, Rounds, long_run
 from tests.conftest import S3
 from tests.patching import patch_everywhere
 from tests.shards import parquet_of
@@ -111,6 +112,25 @@ def test_ranges_are_chosen_where_one_pass_is_too_little_and_two_move_everything_
     many = advise(shape, Means(8 * 10**9, 2 * 10**9, 10, 4, load_prices("aws"), 5e8, 0.03))
     assert all(method.way.range_bytes is None for method in many.methods)
     assert any("ranges in rounds is left out" in note for note in many.notes)
+
+
+def test_blocks_of_a_finer_index_need_no_pass_where_they_do() -> None:
+    """128 blocks of 64 MB, half of them in the window: those of 1 MB are as many classes as there are."""
+    shape = Shape(128_000, 128 * 64 * 10**6, 128, 128, 128 * 64 * 10**6, 64.0)
+    means = Means(8 * 10**9, 2 * 10**9, 2, 1, load_prices("aws"), 5e8, 0.03)
+    advice = advise(shape, means)
+    pile, fine = (
+        next(each for each in advice.methods if each.name == name)
+        for name in ("CorgiPile", "CorgiPile, blocks of 1.0 MB")
+    )
+    assert advice.recommended == fine
+    assert fine.command == "corgi2 index SRC --block-size 1MB"
+    assert pytest.approx(theory.window_random(Blocks(128 * 64, 1_000 / 64, fine.h), fine.window)) == fine.H
+    assert (fine.offline_reads, fine.online_requests) == (128, 2 * 128 * 64)
+    assert fine.felt < 2 < pile.felt
+    assert advice.as_text().count("corgi2 index") == 1
+    slow = advise(shape, replace(means, latency=0.5))
+    assert slow.recommended.way.kind is not Kind.CORGIPILE
 
 
 def test_ranges_are_no_way_where_blocks_are_small_compressed_or_few() -> None:
@@ -329,7 +349,8 @@ def test_money_is_told_apart_and_adds_up() -> None:
     means = Means(64 * 10**9, 4 * 10**9, 90, 8, prices, 500e6, 0.03, node_price=2.0, traffic_price=0.02)
     for method in advise(shape, means).methods:
         money = method.money
-        assert money.machines == pytest.approx(2.0 * 8 * method.offline_hours)
+        scan = 27e12 / 500e6 / 3600 if method.way.kind is Kind.CORGIPILE and method.way.cut_bytes else 0.0
+        assert money.machines == pytest.approx(2.0 * (8 * (method.offline_hours - scan) + scan)), "one node scans"
         read = method.online_bytes + method.offline_bytes / (2 if method.way.passes else 1)
         if method.way.kind is not Kind.SHUFFLE_ONCE:
             assert money.traffic == pytest.approx(read / 1e9 * 0.02)

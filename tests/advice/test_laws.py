@@ -45,6 +45,36 @@ def _write(folder: Path, suffix: str, counts: list[int], classes: int = 4) -> Pa
     return folder
 
 
+def test_an_index_of_parquet_leaves_the_loaders_window_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for shard in range(12):
+        table = pa.table({"word": [f"word{row % 7}" * 9 for row in range(3_000)], "n": range(3_000)})
+        (tmp_path / "in" / f"part-{shard:02d}.parquet").write_bytes(parquet_of(table))
+    bare = corgi2.Loader(tmp_path / "in", buffer="3MB").world(1).window
+    corgi2.index(tmp_path / "in")
+    assert bare == corgi2.Loader(tmp_path / "in", buffer="3MB").world(1).window < 12
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_ranges_are_planned_as_they_are_read(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("ranged", "table"):
+        monkeypatch.setattr(f"corgi2.advice.{module}.RANGE_BYTES", 64_000)
+    source = _write(tmp_path / "in", suffix, [800] * 12)
+    options = {"buffer": 1_500_000, "online_buffer": "9MB", **QUICK}
+    if suffix == ".jsonl":
+        guessed = next(each for each in plan(source, **options).methods if each.way.range_bytes)
+        corgi2.index(source, block_size=16_000)
+    advice = plan(source, **options)
+    found = next(each for each in advice.methods if each.way.range_bytes)
+    report = corgi2.shuffle(source, tmp_path / "out", buffer=1_500_000, range_size=64_000)
+    planned = found.groups, found.n, found.offline_reads, found.offline_writes, found.objects
+    assert planned == (report.groups, report.n, report.reads, report.writes, report.shards)
+    assert found.is_exact
+    assert 0.2 * next(each.H for each in advice.methods if each.name == "CorgiPile") > found.H
+    assert suffix == ".parquet" or guessed.offline_bytes > found.offline_bytes, "a scan before"
+    assert not any("requests are estimated" in note for note in advice.notes)
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".tar", ".jsonl"])
 @pytest.mark.parametrize("counts", [[400] * 8, [400, 200, 500, 300] * 2])
 def test_the_window_of_a_plan_is_that_of_the_loader(suffix: str, counts: list[int], tmp_path: Path) -> None:
@@ -94,7 +124,7 @@ def test_what_was_held_out_is_for_validation(kind: str, tmp_path: Path) -> None:
     corgi2.shuffle(source, tmp_path / "out", buffer="500KB", holdout="25%", holdout_to=held, holdout_by=kind)  # type: ignore[arg-type]
     said = plan(held, buffer="500KB", **QUICK).as_text()
     assert f"held out for validation, and {tmp_path / 'out'} is the rest" in said
-    assert f'validate from DataLoader(CorgiDataset("{held}", shuffle=False' in said
+    assert f'validate from CorgiLoader("{held}", shuffle=False' in said
     assert "train from" not in said
     assert "for validation" in corgi2.inspect(held, label="cls").as_text()
     assert "validation" not in plan(tmp_path / "out", buffer="500KB", **QUICK).as_text()
@@ -128,9 +158,7 @@ def _training(advice: Any) -> Any:
     (line,) = (each for each in advice.then if "train from " in each)
     outer = ast.parse(line.split("train from ")[1].split("; even")[0], mode="eval").body
     assert isinstance(outer, ast.Call)
-    inner = outer.args[0]
-    assert isinstance(inner, ast.Call)
-    return {word.arg: ast.literal_eval(word.value) for word in inner.keywords if word.arg}
+    return {word.arg: ast.literal_eval(word.value) for word in outer.keywords if word.arg}
 
 
 def test_what_a_plan_says_to_train_from_is_code_with_all_that_it_needs(s3: S3, tmp_path: Path) -> None:

@@ -372,7 +372,7 @@ def test_the_recommended_command_runs(typed: str, tmp_path: Path) -> None:
     words = shlex.split(result["command"])
     target = words[3]
     assert words[3].startswith(f"{tmp_path}/in-")
-    assert f'CorgiDataset("{words[3]}"' in _corgi2("plan", f"{tmp_path}/{typed}", *asked).stdout
+    assert f'CorgiLoader("{words[3]}"' in _corgi2("plan", f"{tmp_path}/{typed}", *asked).stdout
     _corgi2(*words[1:3], target, *words[4:])
     assert corgi2.verify(tmp_path / "in", target).same
 

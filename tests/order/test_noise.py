@@ -12,6 +12,8 @@ from corgi2 import theory
 from corgi2.order.epochs import epoch_rest, window_of
 from corgi2.order.groups import descent, make_groups
 from corgi2.order.noise import (
+    Dealt,
+    Pools,
     Step,
     Windows,
     draw,
@@ -20,8 +22,10 @@ from corgi2.order.noise import (
     pools_of_blocks,
     pools_of_counts,
     pools_of_groups,
+    pools_of_ranges,
 )
 from corgi2.order.permutations import GROUPS, Indices, permutation
+from corgi2.order.rounds import cut_rounds, rounds_of
 from corgi2.order.simulate import Stored, h_of_labels, offline, online, r_of_labels, v_of_labels
 from corgi2.order.worlds import Rules
 from corgi2.theory import Blocks
@@ -195,3 +199,48 @@ def test_covariances_of_an_epoch_add_up_to_nothing(count: int, size: int, share:
     for pools in (blocks, half):
         everything = Windows(pools, np.arange(len(pools.sizes)), pools.sizes, len(pools.sizes))
         assert pytest.approx(0, abs=1e-6 * pools.sizes.sum()) == everything.felt(1e9).R
+
+
+def _dealt(count: int, b: int, ranges: int, n: int, seed: int) -> Dealt:
+    """Equal blocks, each cut into ranges, in rounds."""
+    block, key = np.repeat(np.arange(count), ranges), (seed, 1)
+    groups, rounds = cut_rounds(np.ones(len(block), np.int64), rounds_of(block, key), n * ranges, key)
+    group = np.empty(len(block), np.int64)
+    group[np.concatenate(groups)] = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
+    return Dealt(np.full(len(block), b / ranges), block, group, rounds)
+
+
+def _window_of_rounds(pools: Pools, dealt: Dealt, n: int, b: int, window: int) -> float:
+    count = len(dealt.rounds)
+    order = epoch_of_pools(count, n, 0, 0, np.arange(count)[:, None], None, dealt.rounds)
+    return Windows(pools, order, np.full(len(order), float(b)), window).felt().H
+
+
+@pytest.mark.parametrize(("count", "b", "ranges", "n", "h"), [(64, 32, 4, 4, 32.0), (96, 24, 3, 8, 5.0)])
+def test_ranges_of_equal_blocks_give_the_closed_forms(count: int, b: int, ranges: int, n: int, h: float) -> None:
+    dealt, closed = _dealt(count, b, ranges, n, 0), theory.Rounds(Blocks(count, b, h), n, ranges)
+    pools, groups = pools_of_ranges(dealt, h), round(closed.groups)
+    assert pools.h(n) == pytest.approx(closed.h)
+    for window in (groups, 2 * groups):
+        assert _window_of_rounds(pools, dealt, n, b, window) == pytest.approx(closed.window(window))
+
+
+def test_what_is_alike_within_a_range_counts() -> None:
+    count, b, ranges, n, rng = 64, 32, 4, 4, np.random.default_rng(0)
+    effects = np.repeat(rng.normal(size=(count, 1)) + rng.normal(size=(count, ranges)), b // ranges, axis=1)
+    values = effects + 0.3 * rng.normal(size=(count, b))
+    values = (values - values.mean()) / values.std()
+    parts = values.reshape(count * ranges, -1)
+    h, h_ranges = (float(each.shape[1] * (each.mean(axis=1) ** 2).mean()) for each in (values, parts))
+    found, seen = list[float](), list[float]()
+    for seed in range(400):
+        dealt = _dealt(count, b, ranges, n, seed)
+        groups = rng.permuted(parts[np.argsort(dealt.group, kind="stable")].reshape(len(dealt.rounds), -1), axis=1)
+        means = groups.reshape(len(dealt.rounds), n, b).mean(axis=2)
+        found.append(b * float((means**2).mean()))
+        seen += [len(own := means[dealt.rounds == r, 0]) * b * own.mean() ** 2 for r in range(ranges)]
+    pools = pools_of_ranges(dealt, h, h_ranges)
+    assert pools.h(n) == pytest.approx(np.mean(found), abs=4 * float(np.std(found)) / 20)
+    window = _window_of_rounds(pools, dealt, n, b, len(dealt.rounds) // ranges)
+    assert window == pytest.approx(np.mean(seen), abs=4 * float(np.std(seen)) / 40)
+    assert pools_of_ranges(dealt, h).h(n) < 0.8 * pools.h(n)

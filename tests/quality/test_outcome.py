@@ -70,6 +70,21 @@ def test_mixed_data_is_said_to_be_as_predicted_and_what_a_loader_sees(passes: in
         assert said["window"]["H_random"] > 1.5
 
 
+@pytest.mark.parametrize("sample", [64, 16])
+def test_ranges_in_rounds_are_as_predicted(sample: int, tmp_path: Path) -> None:
+    folder = _write(tmp_path / "in", 40, 60, 8)
+    corgi2.index(folder, block_size=200)
+    corgi2.shuffle(folder, tmp_path / "out", buffer=10**8, buffer_blocks=4, range_size=600)
+    found = corgi2.inspect(tmp_path / "out", label="cls", sample=sample)
+    text, said = found.as_text(), found.as_json()
+    assert said["agrees"] is True
+    assert 1.0 < said["h_predicted"] < 60 / 4 - 3
+    assert "of ranges in " in text
+    assert "one of each group of a round" in text
+    assert said["window"]["H"] <= 1.05
+    assert said["window"]["blocks"] < 10
+
+
 def test_a_fault_is_said_plainly(tmp_path: Path) -> None:
     folder = _write(tmp_path / "in", 40, 20, 8)
     corgi2.shuffle(folder, tmp_path / "out", buffer=10**8, buffer_blocks=8)

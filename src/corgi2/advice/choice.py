@@ -71,9 +71,16 @@ def _least(choices: list[Method]) -> Method:
     if reached == 2:
         least = min(method.R for method in good)
         good = [method for method in good if _TENTH * least >= method.R]
+    good = [method for method in good if not _is_slow(method, good)] or good
     limit = _TENTH * min(method.cost_usd for method in good)
     cheap = [method for method in good if method.cost_usd <= limit]
     return min(cheap, key=_burden)
+
+
+def _is_slow(method: Method, good: list[Method]) -> bool:
+    """Whether every epoch would take longer because its blocks are so small, and need not: there is another way."""
+    is_cut = method.way.kind is Kind.CORGIPILE and method.way.cut_bytes is not None
+    return is_cut and method.online_hours > _CLOSE * min(each.online_hours for each in good)
 
 
 def _burden(method: Method) -> tuple[float, ...]:
@@ -92,7 +99,8 @@ def _reason(method: Method) -> str:
             "or smaller blocks, would help more"
         )
     if method.way.kind is Kind.CORGIPILE:
-        return f"the loader's buffer alone is enough: {times}"
+        cut = " with the blocks of a new index" if method.way.cut_bytes is not None else ""
+        return f"the loader's buffer alone is enough{cut}: {times}"
     cut = "cut smaller blocks: " if method.way.cut_bytes is not None else ""
     return f"{cut}{times}; of all ways that do as well, it takes the fewest passes, then the fewest requests"
 
@@ -132,10 +140,10 @@ def _notes_on_methods(shape: Shape, methods: tuple[Method, ...]) -> list[str]:
             "reads record by record, with torch's RandomSampler needs no pass at all; corgi2 has none"
         )
     ranges = next((each.way.range_bytes for each in methods if each.way.range_bytes is not None), None)
-    if ranges is not None:
+    if ranges is not None and not shape.knows_ranges:
         notes.append(
-            "with ranges, the reading that finds where they begin is counted; an index with "
-            f"block_size='{exact_size(ranges)}' has it behind it"
+            "with ranges, the reading that finds where they begin is counted, and requests are estimated; an index "
+            f"with block_size='{exact_size(ranges // 4)}' has it behind it, and makes them exact"
         )
     if not all(method.is_exact for method in methods):
         notes.append("~ is from a closed form, which is off by up to 20 % if blocks or groups are unequal")

@@ -28,8 +28,9 @@ def shuffle_command(src: str, dst: str, means: Means, choices: Mapping[str, str]
     return " ".join(words)
 
 
-def index_command(src: str, means: Means) -> str:
-    words = [word for option in means.options for word in ("--src-option", option)]
+def index_command(src: str, means: Means, block_bytes: int | None = None) -> str:
+    words = [] if block_bytes is None else ["--block-size", exact_size(block_bytes)]
+    words += [word for option in means.options for word in ("--src-option", option)]
     return " ".join(["corgi2", "index", shlex.quote(src), *words])
 
 
@@ -39,7 +40,7 @@ def reader_of(place: str, means: Means, **settings: str | int | bool) -> str:
     if means.kept:
         inner = ", ".join(f"{_code(name)}: {_code(value)}" for name, value in means.kept.items())
         arguments.append(f"src_options={{{inner}}}")
-    return f"DataLoader(CorgiDataset({', '.join(arguments)}, batch_size={_BATCH}), batch_size=None)"
+    return f"CorgiLoader({', '.join(arguments)}, batch_size={_BATCH})"
 
 
 def _code(value: Plain) -> str:

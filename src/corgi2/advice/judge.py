@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from corgi2 import theory
+from corgi2.advice.ranged import Ranged
 from corgi2.advice.situation import Offline, Shape
 from corgi2.order import (
     Indices,
@@ -21,6 +22,7 @@ from corgi2.order import (
     pools_after,
     pools_of_blocks,
     pools_of_groups,
+    pools_of_ranges,
     window_of,
 )
 from corgi2.theory import Blocks
@@ -77,15 +79,16 @@ class Judge:
 
     def _shuffled(self, blocks: Blocks, window: int, lineage: Indices) -> Quality:
         """All of their h except 1 is assumed to lie between the groups that wrote them."""
-        rows, group = np.unique(lineage, axis=0, return_inverse=True)
-        window = window_of(window, 1, lineage, blocks.count)
+        rows, first, group = np.unique(lineage, axis=0, return_index=True, return_inverse=True)
+        rounds = None if self.shape.rounds is None else self.shape.rounds[first]
+        window = window_of(window, 1, lineage, blocks.count, self.shape.rounds)
         if not _is_cheap(len(rows), blocks.count // window):
             return self._judged(blocks, theory.window_even_later(blocks, len(rows), window), window, is_exact=False)
         sizes = np.full(blocks.count, blocks.examples) if self.shape.sizes is None else self.shape.sizes
         held = np.bincount(group.ravel(), sizes).astype(np.float64)
         share = max(0.0, blocks.h - 1) / blocks.examples
         pools = pools_of_blocks(held, share * float(held.mean()))
-        return self._even(blocks, pools, blocks.count // len(rows) or 1, window, rows)
+        return self._even(blocks, pools, blocks.count // len(rows) or 1, window, rows, rounds)
 
     def mixed(self, offline: Offline, blocks: int, window: int, picks: str) -> Quality:
         """What a shuffle leaves, in this many blocks."""
@@ -104,14 +107,38 @@ class Judge:
             return self._judged(new, theory.window_even(data, reach, window, written), window, is_exact=False)
         return self._even(new, pools, each, window, lineage)
 
-    def rounds(self, data: Blocks, groups: int, ranges: int, window: int) -> Quality:
-        """What a pass of ranges in rounds leaves of blocks, in this many groups, in closed form."""
-        n = max(1.0, data.count / groups)
-        mixed = theory.Rounds(data, n, max(1, min(ranges, int(data.count / n), int(data.examples))))
+    def ranged(self, ranged: Ranged, window: int) -> Quality:
+        """What a pass of ranges that is planned leaves."""
+        data, groups, rounds = self._wholes(ranged.wholes), ranged.groups, ranged.dealt.rounds
+        if groups * data.count > _MOST_WORK:
+            return self.rounds(data, groups, int(rounds.max()) + 1, window)
+        pools, lineage = pools_of_ranges(ranged.scaled(data.total), data.h), np.arange(groups)[:, None]
+        each, written = max(1, ranged.blocks // groups), self.shape.records / ranged.blocks
+        new = Blocks(ranged.blocks, max(1.0, written), min(max(1.0, written), max(0.0, pools.h(each))))
+        window = window_of(window, 1, lineage, ranged.blocks, rounds)
+        return self._even(new, pools, each, window, lineage, rounds)
+
+    def _wholes(self, count: int) -> Blocks:
+        """The data in this many blocks. Neighbours that become one are taken to be alike; parts of one, to be mixed."""
+        data = self.shape.theory
+        b = data.total / count
+        if count <= data.count:
+            return Blocks(count, b, min(b, data.h / data.examples * b), data.ragged)
+        return Blocks(
+            count, b, min(b, theory.h_of_parts(data, max(1, min(round(count / data.count), int(data.examples)))))
+        )
+
+    def rounds(self, data: Blocks, groups: int, ranges: int, window: int, written: float | None = None) -> Quality:
+        """What a pass of ranges in rounds leaves of blocks, in this many groups, in closed form; new blocks have
+        ``written`` examples."""
+        n, new = max(1.0, data.count / groups), written or data.examples
+        mixed = theory.Rounds(
+            data, n, max(1, min(ranges, int(data.count / n), int(data.examples))), written=min(new, n * data.examples)
+        )
         each = max(1, round(mixed.groups))
         window = window // each * each or window
-        new = Blocks(data.count, data.examples, min(data.examples, mixed.h))
-        return self._judged(new, mixed.window(window), window, is_exact=False)
+        blocks = Blocks(max(1, round(data.total / new)), new, min(new, mixed.h))
+        return self._judged(blocks, mixed.window(min(window, blocks.count)), window, is_exact=False)
 
     def _pools(self, offline: Offline) -> tuple[Pools | None, Indices | None]:
         """The groups of the last pass. If there are too many equal blocks to be drawn, those of one pass are known."""
@@ -142,9 +169,11 @@ class Judge:
             spread = theory.window_even(data, n, window, written)
         return self._judged(new, spread, window, is_exact=False)
 
-    def _even(self, blocks: Blocks, pools: Pools, each: int, window: int, lineage: Indices) -> Quality:
+    def _even(
+        self, blocks: Blocks, pools: Pools, each: int, window: int, lineage: Indices, rounds: Indices | None = None
+    ) -> Quality:
         windows = max(1, min(_MOST_WINDOWS, _MOST_WORK // (len(pools.sizes) + pools.mixed.shape[1])))
-        order = epoch_of_pools(len(pools.sizes), each, 0, 0, lineage, most=window * windows)
+        order = epoch_of_pools(len(pools.sizes), each, 0, 0, lineage, window * windows, rounds)
         felt = Windows(pools, order, (pools.sizes / each)[order], window).felt(self.tau)
         return self._felt(blocks, window, felt.H, [felt.R])
 

@@ -30,17 +30,17 @@ class Way:
     passes: int = 0
     picks: str = "random"
     cut_bytes: int | None = None
-    """The size of new blocks, if they are cut smaller than the old ones."""
+    """The size of new blocks, if they are cut smaller than the old ones; or of the blocks of a new index."""
     range_bytes: int | None = None
     """The size of ranges, if they are mixed in rounds."""
 
     @property
     def name(self) -> str:
+        cut = "" if self.cut_bytes is None else f", blocks of {format_size(self.cut_bytes)}"
         if self.kind is not Kind.CORGI2:
-            return str(self.kind)
+            return f"{self.kind}{cut}"
         if self.range_bytes is not None:
             return f"{self.kind}, ranges of {format_size(self.range_bytes)} in rounds, {self.picks} picks"
-        cut = "" if self.cut_bytes is None else f", blocks of {format_size(self.cut_bytes)}"
         return f"{self.kind}{cut}, {plural(self.passes, 'pass')}, {self.picks} picks"
 
 

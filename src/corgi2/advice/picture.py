@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from corgi2.advice.methods import Method
+from corgi2.advice.methods import Kind, Method
 from corgi2.advice.recommendation import Advice, advise
 from corgi2.pages import Labels, Section, Series, Table, Text, line_chart, page, scatter
 from corgi2.sizes import format_number, format_size, plural
@@ -76,15 +76,17 @@ def _sizes(middle: int) -> list[int]:
 
 def _at(advice: Advice, online_buffer: int) -> tuple[Method, ...]:
     """The methods with another online buffer, with the block sizes of the advice."""
-    cuts = {method.way.cut_bytes for method in advice.methods} - {None}
+    cuts = {each.way.cut_bytes for each in advice.methods if each.way.kind is Kind.CORGI2} - {None}
     means = replace(advice.means, online_buffer=online_buffer)
-    return advise(advice.shape, means, advice.one, advice.two, tuple(size for size in cuts if size)).methods
+    sizes = tuple(size for size in cuts if size)
+    return advise(advice.shape, means, advice.one, advice.two, sizes, advice.ranged).methods
 
 
 def _cost_and_quality(advice: Advice) -> Section:
     methods, free = advice.methods, all(method.cost_usd == 0 for method in advice.methods)
     cost = [float(method.offline_requests + method.online_requests) if free else method.cost_usd for method in methods]
-    points = [(max(_LEAST, price), max(_LEAST, method.relative)) for price, method in zip(cost, methods, strict=True)]
+    least = min((price for price in cost if price > 0), default=_LEAST)
+    points = [(max(least, price), max(_LEAST, method.relative)) for price, method in zip(cost, methods, strict=True)]
     labels = Labels(
         "requests in all" if free else "dollars: requests, and a month of what is stored twice",
         "H over a full shuffle's",

@@ -7,6 +7,7 @@ from typing import Any
 from corgi2.advice.choice import choose, notes_on
 from corgi2.advice.methods import Method
 from corgi2.advice.prices import NOTHING
+from corgi2.advice.ranged import Ranged
 from corgi2.advice.situation import Means, Offline, Shape, guess_offline
 from corgi2.advice.table import Table
 from corgi2.quality import named_by
@@ -28,6 +29,8 @@ class Advice:
     one: Offline = field(repr=False)
     two: Offline = field(repr=False)
     """What one offline pass and two passes do."""
+    ranged: Ranged | None = field(default=None, repr=False)
+    """What a pass of ranges in rounds does, if that is known."""
 
     @property
     def groups(self) -> int:
@@ -96,13 +99,18 @@ class Advice:
 
 
 def advise(
-    shape: Shape, means: Means, one: Offline | None = None, two: Offline | None = None, cuts: Sequence[int] = ()
+    shape: Shape,
+    means: Means,
+    one: Offline | None = None,
+    two: Offline | None = None,
+    cuts: Sequence[int] = (),
+    ranged: Ranged | None = None,
 ) -> Advice:
     """All methods for a data set, and the recommended one. The passes are guessed if they are not planned; ``cuts`` are
     wanted sizes of blocks, besides those that the means suggest."""
     one = one or guess_offline(shape, means)
     two = two or guess_offline(shape, means, passes=2)
-    table = Table(shape, means, one, two, cuts)
+    table = Table(shape, means, one, two, cuts, ranged)
     methods = tuple(table.methods())
     recommended, why = choose(shape, methods)
     notes = [*notes_on(shape, methods), *shape.notes, *table.left_out]
@@ -112,7 +120,7 @@ def advise(
         notes.append("requests to this machine cost nothing; prices='aws' shows what a bucket would cost")
     else:
         notes.append(_not_counted(means))
-    return Advice(shape, means, methods, recommended, why, tuple(notes), table.tau, one, two)
+    return Advice(shape, means, methods, recommended, why, tuple(notes), table.tau, one, two, ranged)
 
 
 def _not_counted(means: Means) -> str:

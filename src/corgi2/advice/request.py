@@ -97,7 +97,7 @@ def plan(
     if given:
         raise ValueError(f"the data set says what {', '.join(given)} would; leave out one or the other")
     found = scout(src, means.buffer, by, h_d, src_options)
-    return advise(found.shape, _means(means, found.source), found.one, found.two)
+    return advise(found.shape, _means(means, found.source), found.one, found.two, ranged=found.ranged)
 
 
 class _Asked(NamedTuple):

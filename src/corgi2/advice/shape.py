@@ -8,8 +8,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from corgi2.advice.command import folder_beside, free_folder
+from corgi2.advice.ranged import Ranged, find_ranged, is_unknown
 from corgi2.advice.situation import Floats, Offline, Shape
-from corgi2.dataset import SAMPLE_BLOCKS, Index, Source, find_source, forecast, lineage_of, open_index, slack_of, spread
+from corgi2.dataset import (
+    SAMPLE_BLOCKS,
+    Index,
+    Source,
+    catalog_of,
+    find_source,
+    forecast,
+    lineage_of,
+    open_index,
+    slack_of,
+    spread,
+)
 from corgi2.offline import Foresight, Pass, Plan, Settings, first_pass, foresee, look_ahead
 from corgi2.order import Step
 from corgi2.quality import By, Measurement, Prediction, held_out_of, predict, raggedness, worst_after_shuffle
@@ -29,6 +41,8 @@ class Scouted:
     one: Offline
     two: Offline
     measured: Measurement | None
+    ranged: Ranged | None
+    """A pass of ranges in rounds."""
 
 
 def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, options: Options | None) -> Scouted:
@@ -74,9 +88,11 @@ def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, o
         sizes=_sizes(index, records),
         footprints=_held(source, index),
         lineage=lineage,
+        rounds=catalog_of(source, index).rounds,
+        knows_ranges=not is_unknown(source),
     )
     one, two = (_offline(look_ahead(*each, source.store)) for each in ((first, plan), (twice, again)))
-    return Scouted(source, shape, one, two, measured)
+    return Scouted(source, shape, one, two, measured, find_ranged(source, buffer))
 
 
 def _twice(plan: Plan, first: Pass) -> Plan:

@@ -72,6 +72,10 @@ class Shape:
     """Bytes in memory of each block; None where all are alike."""
     lineage: Indices | None = field(default=None, repr=False, compare=False)
     """The lineage of each block, if corgi2 wrote it."""
+    rounds: Indices | None = field(default=None, repr=False, compare=False)
+    """The round of each block, if corgi2 made it of ranges."""
+    knows_ranges: bool = False
+    """Whether it is known where ranges begin: by an index of small blocks, or by footers."""
 
     def __post_init__(self) -> None:
         for name in ("records", "bytes", "shards", "blocks"):

@@ -6,14 +6,15 @@ index come on top. Quality is judged by `corgi2.advice.judge`.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from corgi2 import theory
-from corgi2.advice.command import exact_size, shuffle_command
+from corgi2.advice.command import exact_size, index_command, shuffle_command
 from corgi2.advice.judge import Judge, Quality
 from corgi2.advice.methods import Kind, Method, Money, Way
+from corgi2.advice.ranged import Ranged
 from corgi2.advice.situation import Floats, Means, Offline, Shape, Stock
 from corgi2.offline import why_useless
 from corgi2.sizes import format_size, plural
@@ -41,13 +42,24 @@ class _Work:
     block_bytes: float
     groups: int = 0
     n: int = 0
+    scanned_bytes: float = 0
+    """Bytes that one node alone reads first, to index them."""
 
 
 class Table:
     """Makes the methods of one data set."""
 
-    def __init__(self, shape: Shape, means: Means, one: Offline, two: Offline, cuts: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        means: Means,
+        one: Offline,
+        two: Offline,
+        cuts: Sequence[int] = (),
+        ranged: Ranged | None = None,
+    ) -> None:
         self.shape, self.means, self.one, self.two, self.cuts = shape, means, one, two, cuts
+        self.ranged = ranged
         self.data = shape.theory
         self.stock = self._stock(shape.footprints, shape.footprint, shape.blocks)
         self.judge = Judge(shape, self.tau)
@@ -132,7 +144,31 @@ class Table:
         if window:
             size = shape.bytes / data.count
             work = self._reading(data.count * self._reads(size, stock) * self.means.epochs, size)
+            if shape.needs_index:
+                work = self._indexed(work)
             yield self._method(Way(Kind.CORGIPILE), work, self.judge.pile(data, window))
+        yield from self._pile_of_parts(data)
+
+    def _indexed(self, work: _Work) -> _Work:
+        """After a scan of everything, by one node."""
+        return replace(work, reads=self._scan, scanned_bytes=self.shape.bytes)
+
+    @property
+    def _scan(self) -> int:
+        return self.shape.blocks * reads_of(self.shape.block_bytes)
+
+    def _pile_of_parts(self, data: Blocks) -> Iterator[Method]:
+        """CorgiPile on blocks that an index cuts smaller, in every epoch."""
+        shape, parts = self.shape, round(self.shape.bytes / data.count / _SMALLEST_BLOCK)
+        if not (shape.reads_records and not shape.is_shuffled and parts > 1 and 2 * parts <= data.examples):
+            return
+        fine = Blocks(data.count * parts, data.examples / parts, theory.h_of_parts(data, parts))
+        stock, size = self._stock(None, shape.footprint, fine.count), shape.bytes / fine.count
+        window = self.means.window(stock)
+        if window:
+            work = self._indexed(self._reading(fine.count * self._reads(size, stock) * self.means.epochs, size))
+            made = self._method(Way(Kind.CORGIPILE, cut_bytes=_SMALLEST_BLOCK), work, self.judge.random(fine, window))
+            yield replace(made, command=index_command(shape.url, self.means, _SMALLEST_BLOCK))
 
     def _corgi2(self) -> Iterator[Method]:
         shape, groups = self.shape, self.one.last_groups
@@ -150,26 +186,49 @@ class Table:
         """One pass of ranges. Unless there is an index of them, everything is read once more to find where they begin;
         which is assumed here."""
         shape, means, out, data = self.shape, self.means, self.shape.out_bytes, self._coarse
-        size, ranges = shape.bytes / data.count, round(shape.bytes / data.count / RANGE_BYTES)
-        stock = self._stock(None, shape.footprint, data.count, out)
+        if shape.knows_ranges:
+            yield from self._ranged()
+            return
+        size, wanted = shape.bytes / data.count, round(shape.bytes / data.count / RANGE_BYTES)
+        stock, ranges = self._stock(None, shape.footprint, data.count, out), min(wanted, self.one.groups)
         window = means.window(stock)
-        if not (shape.reads_records and window and 1 < ranges <= min(data.examples, self.one.groups)):
+        if not (shape.reads_records and window and ranges > 1 and wanted <= data.examples):
             return
         if means.nodes > 1:
             self.left_out.append(
                 f"{Kind.CORGI2} with ranges in rounds is left out: one node alone would read everything to find where "
-                "they begin"
+                f"they begin; after {index_command(shape.url, means, RANGE_BYTES // 4)} it is compared, too"
             )
             return
         online = data.count * self._reads(size, stock) * means.epochs
-        scan, reads = shape.blocks * reads_of(shape.block_bytes), data.count * ranges
+        parts = max(1, round(wanted / ranges))  # there are no more rounds than groups
+        reads = data.count * parts * ranges
         work = _Work(
-            *(scan + reads, self.one.writes, online, 2 * shape.bytes, out, out, out),
-            *(self.one.shards, size, self.one.groups, data.count * ranges // self.one.groups),
+            *(self._scan + reads, self.one.writes, online, shape.bytes, out, out, out),
+            *(self.one.shards, size, self.one.groups, reads // self.one.groups, shape.bytes),
         )
-        quality = self.judge.rounds(data, self.one.groups, ranges, window)
+        cut = Blocks(data.count * parts, data.examples / parts, theory.h_of_parts(data, parts))
+        quality = self.judge.rounds(cut, self.one.groups, ranges, window, data.examples)
         way = Way(Kind.CORGI2, 1, "even", range_bytes=RANGE_BYTES)
         yield self._method(way, work, quality, {"range-size": exact_size(RANGE_BYTES)})
+
+    def _ranged(self) -> Iterator[Method]:
+        """The same, as it is planned."""
+        shape, found, out = self.shape, self.ranged, self.shape.out_bytes
+        if found is None:
+            return
+        blocks = min(found.blocks, shape.records)
+        stock, size = self._stock(None, shape.footprint, blocks, out), out / blocks
+        window = self._window(f"{Kind.CORGI2} with ranges in rounds", stock)
+        if not window:
+            return
+        online = blocks * self._reads(size, stock) * self.means.epochs
+        work = _Work(
+            *(found.reads, found.writes, online, shape.bytes, out, out, out),
+            *(found.shards, size, found.groups, found.n),
+        )
+        way = Way(Kind.CORGI2, 1, "even", range_bytes=RANGE_BYTES)
+        yield self._method(way, work, self.judge.ranged(found, window), {"range-size": exact_size(RANGE_BYTES)})
 
     def _cut(self, size: float, groups: int) -> int:
         """How many blocks of this size, or a little less: equally many in every shard, or shards, if those are read
@@ -228,10 +287,12 @@ class Table:
         shape, means = self.shape, self.means
         target = (shape.target or "DST") if choices is not None else None
         command = None if target is None or choices is None else shuffle_command(shape.url, target, means, choices)
-        offline = work.read_bytes + work.written_bytes
-        hours = means.hours(offline, work.reads + work.writes, self._in_flight(OFFLINE_IN_FLIGHT))
+        offline = work.read_bytes + work.written_bytes + work.scanned_bytes
+        scan = work.scanned_bytes / means.bandwidth / 3600
+        moved = work.read_bytes + work.written_bytes
+        hours = scan + means.hours(moved, work.reads + work.writes, self._in_flight(OFFLINE_IN_FLIGHT))
         stored = shape.bytes if choices is None else shape.out_bytes
-        money = self._money(work, hours)
+        money = self._money(work, means.nodes * (hours - scan) + scan)
         return Method(
             way=way,
             groups=work.groups,
@@ -261,11 +322,12 @@ class Table:
         )
 
     def _money(self, work: _Work, hours: float) -> Money:
+        """``hours`` of all machines together."""
         means, prices = self.means, self.means.prices
-        read = work.read_bytes + work.online_bytes * means.epochs
+        read = work.read_bytes + work.scanned_bytes + work.online_bytes * means.epochs
         return Money(
             requests=prices.requests(work.reads + work.online, work.writes),
             storage=prices.month(work.extra_bytes),
             traffic=read / 1e9 * means.traffic_price,
-            machines=None if means.node_price is None else means.node_price * means.nodes * hours,
+            machines=None if means.node_price is None else means.node_price * hours,
         )

@@ -83,7 +83,7 @@ def then(advice: Advice) -> list[str]:
     if method.way.kind.is_reference:
         return []
     is_mixed = method.way.kind is Kind.CORGI2
-    first = [f"first, once: {index_command(shape.url, means)}"] if shape.needs_index and not is_mixed else []
+    first = [f"first, once: {index_command(shape.url, means)}"] if shape.needs_index and method.command is None else []
     picks, buffer = method.way.picks if is_mixed else "even", exact_size(means.online_buffer)
     reader = reader_of(method.target or shape.url, means, buffer=buffer, picks=picks)
     return [*first, f"then train from {reader}; even is the default"]

@@ -5,9 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from corgi2.arguments import suggesting
+from corgi2.budget import reading_bytes
+from corgi2.dataset.estimate import forecast
 from corgi2.dataset.folder import INDEX_PATH
 from corgi2.dataset.index_file import cache_store, gone_from, load_index, save_index
-from corgi2.dataset.index_tables import merge, without
+from corgi2.dataset.index_tables import merge, of_index, without
 from corgi2.dataset.scan import survey_source
 from corgi2.dataset.source import find_source, left_alone
 from corgi2.errors import DamageError, SourceError, StoreError
@@ -82,8 +84,10 @@ def index(
         known = None  # damaged, or of another version: it is made anew
     if known is not None:
         known = without(known, {*gone_from(source, known)})
-    survey = survey_source(source, block_bytes, known, None if buffer is None else parse_size(buffer))
-    made = survey.index
+    memory = None if buffer is None else parse_size(buffer)
+    survey = survey_source(source, block_bytes, known, memory)
+    # footers estimate what blocks take in memory: corrected as the loader does, whose window would be another without
+    made = forecast(of_index(source, survey.index), survey.index, None, reading_bytes(memory), skip_bad=True).index
     if made.shards.num_rows:
         try:
             save_index(store, merge(known, made))

@@ -2,8 +2,8 @@
 
 Planning writes nothing: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from these
 to a `planned` shuffle), `places` (that it may use), `plan` (what was decided), `passes` (what each pass does, as data),
-`useless` (what gains nothing), `foresight` (all passes, and their requests), `names` (of new shards), `holdout` (which
-records or shards are held out).
+`useless` (what gains nothing), `foresight` (all passes, and their requests), `dealt` (ranges in groups), `names` (of
+new shards), `holdout` (which records or shards are held out).
 
 Running: `run` is the function that users call, `shuffle_run` runs all passes, `pass_run` one of them, with one of the
 `engines`. A `task` is what these are given: groups, and where they go. `group` makes one, with a `mixer` and `threads`;
@@ -15,6 +15,7 @@ left out), `consumed` (what is deleted once its group is safe), `new_shards` and
 passes), `report`. The memory that a shuffle may take is added up in `corgi2.budget`.
 """
 
+from corgi2.offline.dealt import dealt_in
 from corgi2.offline.engines.choice import check_engine
 from corgi2.offline.foresight import Foresight, look_ahead
 from corgi2.offline.journal import CONSUMED, DISCARDED, Done, Journal, Marker, NewShard
@@ -44,6 +45,7 @@ __all__ = [
     "Settings",
     "Skipped",
     "check_engine",
+    "dealt_in",
     "first_pass",
     "foresee",
     "load_plan",

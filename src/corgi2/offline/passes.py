@@ -95,7 +95,7 @@ def _scan(shard: NewShard, lineage: tuple[int, ...]) -> Scan:
 
 
 def _planned(number: int, source: Source, index: Index, plan: Plan, lineage: Indices | None) -> Pass:
-    ranges = None if plan.settings.range_bytes is None else _ranges(index, plan, source)
+    ranges = None if plan.settings.range_bytes is None else ranges_in(index, plan, source)
     if ranges is not None:
         index = joined(index, np.arange(index.blocks.num_rows), ranges.first)
     decoding = _decoding_bytes(source, index)
@@ -179,7 +179,7 @@ def _groups(
     return _Cut(index, groups, [], len(footprints))
 
 
-def _ranges(index: Index, plan: Plan, source: Source) -> Ranges:
+def ranges_in(index: Index, plan: Plan, source: Source) -> Ranges:
     """One range per block would be one pass like any other."""
     settings, range_bytes = plan.settings, plan.settings.range_bytes or 1
     ranges = ranges_of(index, range_bytes, -(-index.footprint // plan.buffer_bytes), settings.buffer_blocks)

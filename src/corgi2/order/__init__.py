@@ -13,6 +13,7 @@ from corgi2.order.epochs import Rest, buffer_order, epoch_rest, window_of
 from corgi2.order.groups import descent
 from corgi2.order.neighbours import keep_apart
 from corgi2.order.noise import (
+    Dealt,
     Felt,
     Pools,
     Step,
@@ -22,6 +23,7 @@ from corgi2.order.noise import (
     pools_of_blocks,
     pools_of_counts,
     pools_of_groups,
+    pools_of_ranges,
 )
 from corgi2.order.permutations import HOLDOUTS, RESAMPLES, SAMPLES, Indices, draws, permutation
 from corgi2.order.replaying import replay
@@ -33,6 +35,7 @@ __all__ = [
     "RESAMPLES",
     "SAMPLES",
     "Deal",
+    "Dealt",
     "Drawing",
     "Felt",
     "Indices",
@@ -59,6 +62,7 @@ __all__ = [
     "pools_of_blocks",
     "pools_of_counts",
     "pools_of_groups",
+    "pools_of_ranges",
     "random_access",
     "replay",
     "sequential",

@@ -15,7 +15,7 @@ Time: windows × (pools + earlier pools). Memory: a few rows of that.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from corgi2.order.groups import even_order
 from corgi2.order.permutations import PICKS, Indices, permutation
+from corgi2.order.rounds import round_order
 from corgi2.theory import Memory
 
 Floats = npt.NDArray[np.float64]
@@ -113,6 +114,48 @@ def pools_after(sizes: npt.ArrayLike, h: float, steps: Sequence[Step]) -> Pools:
         taken = np.bincount(place, each, len(step.groups) * len(pools.sizes))
         pools = draw(pools, taken.reshape(len(step.groups), -1).astype(np.float64))
     return pools
+
+
+class Dealt(NamedTuple):
+    """Ranges of blocks that were dealt to groups."""
+
+    sizes: Floats
+    """The records of each range."""
+    block: Indices
+    """Of which block each is."""
+    group: Indices
+    """The group that takes it."""
+    rounds: Indices
+    """The round of each group."""
+
+
+def pools_of_ranges(dealt: Dealt, h: float, h_ranges: float | None = None) -> Pools:
+    """The groups of a pass of ranges in rounds, given h of the blocks. ``h_ranges`` is that of the ranges, if it is
+    known; else the records of each block are taken to lie in random order."""
+    sizes, block, group, rounds = dealt
+    blocks, groups = np.bincount(block, sizes).astype(np.float64), len(rounds)
+    place = group * len(blocks) + block
+    taken = np.bincount(place, sizes, groups * len(blocks)).reshape(groups, -1).astype(np.float64)
+    before, pairs = pools_of_blocks(blocks, h), sizes * (sizes - 1)
+    closer, farther = _within_ranges(dealt, before, h_ranges)
+    made = draw(replace(before, own=before.own + farther), taken)
+    nearer = np.bincount(group, (closer - farther[block]) * pairs, groups) / _pairs(made.sizes)
+    return replace(made, own=made.own + nearer)
+
+
+def _within_ranges(dealt: Dealt, blocks: Pools, h_ranges: float | None) -> tuple[Floats, Floats]:
+    """What to add to the covariance of two records of one range, for each range, and of two ranges of one block, for
+    each block, such that ranges have the h that they should and blocks keep theirs."""
+    sizes, block, nothing = dealt.sizes, dealt.block, np.zeros(len(blocks.sizes))
+    pairs, others = sizes * (sizes - 1), blocks.sizes**2 - np.bincount(block, sizes**2)
+    is_cut = (others > 1e-9)[block]
+    weight = float((sizes - 1)[is_cut].sum())
+    if h_ranges is None or weight <= 0:
+        return np.zeros(len(sizes)), nothing
+    usual = float((blocks.alone[block] + (sizes - 1) * blocks.paired[block]).sum())
+    closer = np.where(is_cut, (h_ranges * len(sizes) - usual) / weight, 0.0)
+    farther = np.divide(-np.bincount(block, closer * pairs), others, out=nothing, where=others > 1e-9)
+    return closer, farther
 
 
 def _pairs(sizes: Floats) -> Floats:
@@ -239,12 +282,22 @@ class _Sums(NamedTuple):
 
 
 def epoch_of_pools(
-    count: int, blocks: int, seed: int, epoch: int, lineage: Indices | None, most: int | None = None
+    count: int,
+    blocks: int,
+    seed: int,
+    epoch: int,
+    lineage: Indices | None,
+    most: int | None = None,
+    rounds: Indices | None = None,
 ) -> Indices:
     """The pool of each block in the order of an epoch, as `epoch_rest` makes it, given the number of blocks per pool:
-    spread over their ``lineage``, one row per pool, or else random. Only the first ``most``, if there are more."""
+    spread over their ``lineage``, one row per pool, in ``rounds`` if they were made in some, or else random. Only the
+    first ``most``, if there are more."""
     most = min(count * blocks, most or count * blocks)
     key = (seed, PICKS, epoch)
     if lineage is None:
         return permutation(count * blocks, key)[:most] // blocks
+    if rounds is not None:
+        order = round_order(np.repeat(lineage, blocks, axis=0), np.repeat(rounds, blocks), key)
+        return order[:most] // blocks
     return np.resize(even_order(lineage, key), most)

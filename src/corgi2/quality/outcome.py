@@ -31,9 +31,12 @@ class Window:
     H: float
     H_random: float
     H_full: float
+    is_round: bool = False
+    """Whether these are the groups of one round."""
 
     def as_text(self) -> str:
-        spread = "" if self.blocks == 1 else ", one of each group"
+        of = " of a round" if self.is_round else ""
+        spread = "" if self.blocks == 1 else f", one of each group{of}"
         return (
             f"H = {format_number(self.H)} with even picks and windows of {plural(self.blocks, 'block')}{spread} (about "
             f"{format_size(self.bytes)} of buffers in all); {format_number(self.H_random)} with random picks; a full "
@@ -99,18 +102,20 @@ def outcome_of(
     """The outcome for blocks that corgi2 has mixed."""
     known = predicted if isinstance(predicted, Prediction) else None
     low, high = limits_of(measured, known) if known is not None else (0.0, 0.0)
-    window = _window(catalog, measured, len(np.unique(lineage[:, :1], axis=0)), known)
+    window = _window(catalog, lineage, measured, known)
     return Outcome(measured, predicted, low, high, window, asked)
 
 
 def limits_of(measured: Measurement, predicted: Prediction) -> tuple[float, float]:
     """The limits between which h should lie. The measurement before the shuffle is as certain as its interval."""
     within, source = min(1.0, predicted.h), predicted.source
-    groups = source.blocks / predicted.n
     found = []
     for sign, sampled in ((-1, source.h_D_low), (1, source.h_D_high)):
         between = (predicted.h - within) * (sampled / source.h_D if source.h_D else 1.0)
-        luck = _luck((groups - 1) * source.directions, sign), _luck((measured.blocks - 1) * measured.directions, sign)
+        luck = (
+            _luck(predicted.freedom * source.directions, sign),
+            _luck((measured.blocks - 1) * measured.directions, sign),
+        )
         found.append(between * luck[0] + within * luck[1])
     return found[0], found[1]
 
@@ -121,8 +126,12 @@ def _luck(freedom: float, sign: int) -> float:
     return float(max(0.0, 1 - part + sign * _DEVIATIONS * np.sqrt(part)) ** 3)
 
 
-def _window(catalog: Catalog, measured: Measurement, groups: int, predicted: Prediction | None) -> Window:
-    """Of one block of every group, by orders of the loader."""
+def _window(catalog: Catalog, lineage: Indices, measured: Measurement, predicted: Prediction | None) -> Window:
+    """Of one block of every group, or of every group of a round, by orders of the loader."""
+    rounds = catalog.rounds
+    coarsest = lineage[:, :1] if rounds is None else lineage[rounds == rounds[0], :1]
+    groups = len(np.unique(coarsest, axis=0))
     data, even = measured.data, felt_in(catalog, groups, measured, predicted).H
     size = 2 * groups * int(catalog.index.column("footprint").max())
-    return Window(groups, size, max(0.0, even), theory.window_random(data, groups), theory.window_full(data, groups))
+    others = theory.window_random(data, groups), theory.window_full(data, groups)
+    return Window(groups, size, max(0.0, even), *others, rounds is not None)

@@ -8,9 +8,10 @@ import numpy as np
 from corgi2 import theory
 from corgi2.dataset import CORGI_FOLDER, Catalog, Index, Source, catalog_of, find_source, runs
 from corgi2.errors import Corgi2Error
-from corgi2.offline import Journal, Pass, Plan, first_pass, load_plan, look_ahead
+from corgi2.offline import Journal, Pass, Plan, dealt_in, first_pass, load_plan, look_ahead
 from corgi2.online import room_for
 from corgi2.order import (
+    Dealt,
     Felt,
     Indices,
     Pools,
@@ -21,6 +22,7 @@ from corgi2.order import (
     pools_after,
     pools_of_blocks,
     pools_of_counts,
+    pools_of_ranges,
     window_of,
 )
 from corgi2.quality.measurement import Floats
@@ -28,6 +30,9 @@ from corgi2.quality.measuring import Measurement, measure_blocks
 from corgi2.sizes import plural
 from corgi2.stores import Options, parse_url, secrets_of
 from corgi2.theory import Blocks
+
+_MOST_SHARES = 20_000_000
+"""Groups times blocks, up to which it is looked at how much of each block lies in each group of ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +72,20 @@ class Prediction:
     """The measurement of the data before the shuffle."""
     pools: Pools | None = field(default=None, repr=False, compare=False)
     """The groups of the last pass, if known."""
+    rounds: int = 0
+    """Of ranges, if there were any."""
+
+    @property
+    def freedom(self) -> float:
+        """How many groups could differ from what they are mixed from, each in every direction."""
+        if self.pools is not None and self.rounds:
+            return len(self.pools.sizes) - self.rounds
+        return self.source.blocks / self.n - 1
 
     def as_text(self) -> str:
         passes = "a pass" if self.passes == 1 else plural(self.passes, "pass")
-        return f"h = {self.h:,.4g} after {passes} with n = {self.n:,}, from h_D = {self.before.h:,.4g} before"
+        how = f"of ranges in {plural(self.rounds, 'round')}, groups as large as" if self.rounds else "with"
+        return f"h = {self.h:,.4g} after {passes} {how} n = {self.n:,}, from h_D = {self.before.h:,.4g} before"
 
 
 def held_out_of(source: Source) -> str:
@@ -102,12 +117,12 @@ def predict(source: Source, index: Index, by: By, options: Options | None) -> Pr
     plan, old = held
     if plan.sibling:
         return f"it was held out of the data that {plan.sibling} was mixed from, and is not part of that"
-    if plan.settings.range_bytes is not None:
-        return "it was mixed from ranges in rounds, and what that leaves is not predicted"
     if plan.settings.in_place:
         return "it was mixed in place, and the shards it was mixed from are gone"
     try:
         before = replace(_opened(plan, source, options), entries=tuple(old.entries))
+        if plan.settings.range_bytes is not None:
+            return _of_ranges(before, old, plan, index, by)
         measured = by.measure(before, old)
     except Corgi2Error as error:
         return f"what it was mixed from cannot be read ({error})"
@@ -115,6 +130,32 @@ def predict(source: Source, index: Index, by: By, options: Options | None) -> Pr
     data = Blocks(measured.blocks, measured.block_records, min(measured.h_D, measured.block_records), raggedness(old))
     n, h, pools = _after(first, plan, source, index, data)
     return Prediction(data, n, plan.settings.passes, h, measured, pools)
+
+
+def _of_ranges(before: Source, old: Index, plan: Plan, index: Index, by: By) -> Prediction:
+    """Both the blocks and the ranges that they were cut into are measured: what is alike in a range is not mixed by
+    taking it whole."""
+    first = first_pass(before, old, plan)
+    dealt, blocks, cut = dealt_in(first, old, plan)
+    measured, parts = by.measure(before, blocks), by.measure(before, cut)
+    b = measured.block_records
+    data = Blocks(measured.blocks, b, min(measured.h_D, b), raggedness(blocks))
+    n, rounds = max(1, round(data.count / len(first.groups))), len(set(first.rounds))
+    h, pools = _after_rounds(dealt, data, index, min(parts.h_D, parts.block_records))
+    return Prediction(data, n, 1, h, measured, pools, rounds)
+
+
+def _after_rounds(
+    dealt: Dealt, data: Blocks, index: Index, h_ranges: float | None = None
+) -> tuple[float, Pools | None]:
+    """h that a pass of ranges should have left in the blocks of an index, and its groups, if there are not too many."""
+    groups = len(dealt.rounds)
+    if groups * data.count > _MOST_SHARES:
+        mixed = theory.Rounds(data, data.count / groups, int(dealt.rounds.max()) + 1)
+        return mixed.h, None
+    scaled = dealt._replace(sizes=dealt.sizes * (data.total / dealt.sizes.sum()))
+    pools = pools_of_ranges(scaled, data.h, h_ranges)
+    return pools.h(max(1, round(index.blocks.num_rows / groups))), pools
 
 
 def worst_after_shuffle(source: Source, index: Index) -> float | None:
@@ -127,8 +168,17 @@ def worst_after_shuffle(source: Source, index: Index) -> float | None:
         return None
     plan, old = held
     first = first_pass(replace(source, entries=tuple(old.entries)), old, plan)
+    if plan.settings.range_bytes is not None:
+        return _worst_of_ranges(first, old, plan, index)
     b = index.records / old.blocks.num_rows
     _, h, _ = _after(first, plan, source, index, Blocks(old.blocks.num_rows, b, b, raggedness(old)))
+    return float(min(h, index.records / index.blocks.num_rows))
+
+
+def _worst_of_ranges(first: Pass, old: Index, plan: Plan, index: Index) -> float:
+    dealt, blocks, _ = dealt_in(first, old, plan)
+    count = blocks.blocks.num_rows
+    h, _ = _after_rounds(dealt, Blocks(count, index.records / count, index.records / count), index)
     return float(min(h, index.records / index.blocks.num_rows))
 
 
