@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import foundation, online, scale
+from benchmarks import foundation, network, online, scale
 from benchmarks.programs import Program, run
 
 pytestmark = pytest.mark.slow
@@ -37,3 +37,14 @@ def test_the_first_batch_and_a_buffer_are_timed_in_turn(kind: str, tmp_path: Pat
     timed = run(Program("both", sys.executable, online._OURS + online._OPEN, online._TAKE_TURNS), source, options)
     assert timed.lap("first").seconds > 0
     assert timed.lap("buffer").seconds > 0
+
+
+def test_loader_first_batch_and_offline_pass_are_measured_against_raw_requests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(network, "KINDS", (network.Kind(".tar", 4, 6), network.Kind(".parquet", 4, 6)))
+    monkeypatch.setattr(network, "WORKERS", (0, 1))
+    monkeypatch.setattr(network, "BUFFER", "4MB")
+    network.main(["--rounds", "1", "--offline-buffer", "2MB"])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| tar") or "parquet" in line]
+    assert len(rows) == 2 * 2 * 4, "two kinds, directly and behind the link; two loaders, a first batch, a pass"
