@@ -44,7 +44,7 @@ from corgi2.stores import Options, Requests, Store, StoredShard
 _log = logging.getLogger("corgi2")
 
 _WORKERS = 4
-"""Reads and writes in flight, unless a number is given."""
+"""Reads and writes in flight, unless a number is given; of an object store, as many as it has connections."""
 
 
 @suggesting
@@ -102,7 +102,8 @@ def shuffle(
         skip_bad: Leave out damaged shards, and list them in the report.
         restart: Discard what an unfinished shuffle has written to ``dst``, and start over.
         force: Run even if it gains nothing: n = 1, or many times as many shards as the source has.
-        workers: Reads and writes in flight in one process, 4 by default. Changes the speed, never the output.
+        workers: Reads and writes in flight in one process, by default 4, or as many as an object store has connections
+            (16); fewer where the buffer has no room for them. Changes the speed, never the output.
         engine: ``"local"``, or ``"ray"``: groups are tasks of a Ray cluster, each with its own buffer.
         tasks: With Ray: tasks per node, 1 by default.
         address: With Ray: the cluster's address, or ``"auto"``. By default Ray is started on this machine.
@@ -142,7 +143,8 @@ def run_shuffle(
     address: str | None = None,
 ) -> Report:
     """Do what was planned, here or on a cluster."""
-    makers = _engine(engine, workers or _WORKERS, tasks, address)
+    usual = max(_WORKERS, job.first.source.store.connections, job.target.connections)
+    makers = _engine(engine, workers or usual, tasks, address)
     started = time.monotonic()
     run = _Run(job, makers)
     with naming_ways_out(job.plan.settings):

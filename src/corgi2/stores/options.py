@@ -130,7 +130,7 @@ def client_settings(root: Url, options: Options, retries: int) -> dict[str, Any]
 _ENDPOINT = re.compile(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?(/\S*)?")
 """Checked here, because obstore ends the program if it cannot build a request from an endpoint."""
 
-_OURS = {"anonymous", "connections", "profile", "retries", "timeout"}
+_OURS = {"anonymous", "connections", "profile", "ranges", "retries", "timeout"}
 
 _KNOWN_OF = {
     "memory": set[str](),
@@ -163,8 +163,13 @@ def retries_of(options: Options) -> int:
 
 
 def connections_of(options: Options) -> int:
-    """Requests in flight in one process. With 1, every block is read by one request."""
+    """Requests in flight in one process."""
     return max(1, _count("connections", options.get("connections", CONNECTIONS)))
+
+
+def may_split(options: Options) -> bool:
+    """Whether several requests may share a read; if not, every block is read by one request."""
+    return _flag("ranges", options.get("ranges", True))
 
 
 def _seconds(options: Options) -> int:
