@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,8 @@ def first_batch(place: Place, kind: Kind, rounds: int) -> Result:
     blocks, pairs = loader().room(1).blocks, []
     for _ in range(rounds):
         new = loader()
-        pairs.append((seconds(lambda new=new: next(iter(new))), seconds(lambda: raw.get_first(blocks))))
+        mine = seconds(partial(next, iter(new)))
+        pairs.append((mine, seconds(lambda: raw.get_first(blocks))))
     return wait(f"{kind.name}, {place.name}: first batch against a raw first buffer", pairs, FIRST)
 
 

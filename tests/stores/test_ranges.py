@@ -138,7 +138,7 @@ def test_a_share_of_a_store_counts_its_requests_with_the_whole() -> None:
     entry, buffer = whole.list()[0], bytearray(1)
     before = whole.requests.reads
     sharing(whole, 4).readinto(entry, 0, memoryview(buffer))
-    assert (buffer, whole.requests.reads) == (b"1", before + 1)
+    assert (bytes(buffer), whole.requests.reads) == (b"1", before + 1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from corgi2 import stores
 from corgi2.errors import ChangedError, StoreError
-from corgi2.stores import remote
+from corgi2.stores import remote, versions
 from corgi2.stores.opening import open_store
 from corgi2.stores.store import PART_BYTES, Entry, Requests, Store, read_object
 from tests.conftest import S3, SECRET
@@ -278,7 +278,7 @@ def test_a_server_that_lists_other_etags_than_it_answers_with_is_believed_as_lon
     ignores: bool, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.proxy.drops = {"if-match"} if ignores else set()
-    real, store = remote.entry_of, s3.store()
+    real, store = versions.entry_of, s3.store()
 
     def listed(path: str, meta: Any) -> Entry:
         return real(path, {**meta, "e_tag": f'"{meta["e_tag"].strip(chr(34))[::-1]}"'})
