@@ -72,13 +72,12 @@ async def _serve(port: int, rate: int) -> None:
 def slow_link(port: int, rate: int = CONNECTION_BYTES) -> Iterator[int]:
     """The port of a slow link to another port of this machine."""
     words = [sys.executable, "-m", "benchmarks.link", str(port), str(rate)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        yield int(process.stdout.readline())
-    finally:
-        process.kill()
-        process.wait()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
 
 
 if __name__ == "__main__":

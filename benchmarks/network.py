@@ -5,8 +5,8 @@ reads them directly, and through a link that answers after 30 ms and gives each 
 obstore alone reaches with as many connections: ranges of about 8 MB of the same objects, thrown away as they come; and,
 for the offline pass, a copy of the objects. Loader and limit take turns; what counts is the median of their ratios. An
 epoch is a later one of the same loader, whose workers have started; the first batch is that of a new loader, with new
-connections, and so is its limit: the first buffer. Where the machine is too busy for the link, ``--link-rate 5MB``
-gives a slower one.
+connections, and so is its limit: the first buffer. Where the machine is too busy for the link, ``--link-rate 4MB``
+gives a slower one, and ``--share 0.5`` fewer objects.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -232,12 +232,13 @@ def shuffling(place: Place, kind: Kind, rounds: int, buffer: str) -> Result:
 
 
 def measure(asked: argparse.Namespace) -> Iterator[Result]:
-    kinds = tuple(kind for kind in KINDS if asked.only in (None, kind.folder))
+    chosen = (kind for kind in KINDS if asked.only in (None, kind.folder))
+    kinds = tuple(replace(kind, objects=max(1, round(asked.share * kind.objects))) for kind in chosen)
     with served(kinds, parse_size(asked.link_rate)) as places:
         for place in (place for place in places if asked.link in (None, place.name.partition(" ")[0])):
             for kind in kinds:
                 if "loader" in asked.parts:
-                    yield from (loading(place, kind, asked.rounds, workers) for workers in WORKERS)
+                    yield from (loading(place, kind, asked.rounds, workers) for workers in asked.workers)
                 if "first" in asked.parts:
                     yield first_batch(place, kind, asked.rounds)
                 if "offline" in asked.parts:
@@ -252,6 +253,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=[kind.folder for kind in KINDS], help="one kind of objects")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--workers", nargs="+", type=int, default=WORKERS)
+    parser.add_argument("--share", type=float, default=1.0, help="of the objects, to measure in less time")
     parser.add_argument("--offline-buffer", default="256MB")
     parser.add_argument("--link", choices=("direct", "30"), help="directly, or behind 30 ms, alone")
     parser.add_argument("--link-rate", default=str(CONNECTION_BYTES), help="of a connection behind the link, a second")
