@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import decode, foundation, online, scale, workers
+from benchmarks import decode, foundation, network, online, scale, workers
 from benchmarks.programs import Program, run
 
 pytestmark = pytest.mark.slow
@@ -53,3 +53,14 @@ def test_jpegs_are_decoded_in_workers_in_threads_and_from_memory(
     monkeypatch.setattr(decode, "IMAGES", 20)
     monkeypatch.setattr(decode, "SHARDS", 2)
     assert [result.ratio > 0 for result in decode.measure(tmp_path, 1)] == [True, True]
+
+
+def test_loader_first_batch_and_offline_pass_are_measured_against_raw_requests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(network, "KINDS", (network.Kind(".tar", 4, 6), network.Kind(".parquet", 4, 6)))
+    monkeypatch.setattr(network, "WORKERS", (0, 1))
+    monkeypatch.setattr(network, "BUFFER", "4MB")
+    network.main(["--rounds", "1", "--offline-buffer", "2MB"])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| tar") or "parquet" in line]
+    assert len(rows) == 2 * 2 * 4, "two kinds, directly and behind the link; two loaders, a first batch, a pass"

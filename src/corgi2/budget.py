@@ -115,14 +115,16 @@ def crew(workers: int, buffer_bytes: int, shard_bytes: int) -> Crew:
     return Crew(workers, min(workers, max(1, buffer_bytes // _SHARE_OF_THREADS // max(1, shard_bytes))), workers)
 
 
-def decoding_crew(whole: Crew, buffer_bytes: int, footprints: Indices, lengths: Indices, block_bytes: int) -> Crew:
+def decoding_crew(
+    whole: Crew, buffer_bytes: int, footprints: Indices, lengths: Indices, block_bytes: int, is_lean: bool = False
+) -> Crew:
     """If blocks are decoded, a reader holds one block as stored, plus what Arrow takes to decode it; a writer holds one
     block, plus what is on its way to the store. ``block_bytes`` is the size of a new block. What is left is for readers
-    that only fetch."""
+    that only fetch; with a lean arena, what these hold lies in the room of rows that are still to come."""
     room, stored = buffer_bytes // _SHARE_OF_THREADS, int(lengths.max())
     read, written = int(_DECODING * footprints.max()) + stored, 3 * block_bytes + PIPE_BYTES
     decoders = min(whole.readers, max(1, room // read))
-    fetchers = max(0, room - decoders * read) // max(1, stored)
+    fetchers = whole.readers if is_lean else max(0, room - decoders * read) // max(1, stored)
     return Crew(min(whole.readers, decoders + fetchers), min(whole.writers, max(2, room // written)), decoders)
 
 

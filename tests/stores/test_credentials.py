@@ -1,7 +1,11 @@
 """Who asks: keys in the options, in the environment, or of a profile that boto3 reads. The S3 says who it was."""
 
+import hashlib
+import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -23,7 +27,17 @@ region = us-east-1
 endpoint_url = {endpoint}
 aws_access_key_id = AKIDHERE
 aws_secret_access_key = s
+[profile web]
+role_arn = arn:aws:iam::123456789012:role/reader
+web_identity_token_file = {answer}
+[profile sso]
+region = us-east-1
+sso_start_url = https://example.awsapps.com/start
+sso_region = us-east-1
+sso_account_id = 123456789012
+sso_role_name = reader
 """
+WEB = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ENDPOINT_URL_STS")
 ANSWER = '{"Version": 1, "AccessKeyId": "AKIDPROCESS", "SecretAccessKey": "s"}'
 KEYS = """
 [default]
@@ -39,7 +53,7 @@ def _profiles(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = CONFIG.format(answer=tmp_path / "answer", endpoint=s3.options["endpoint"])
     (tmp_path / "config").write_text(text)
     (tmp_path / "credentials").write_text(KEYS)
-    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", *WEB):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -84,6 +98,47 @@ def test_keys_come_before_profiles_that_were_not_named(s3: S3, monkeypatch: pyte
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     assert _who(s3, endpoint=endpoint) == "AKIDOUTSIDE"
     assert _who(s3, endpoint=endpoint, profile="here") == "AKIDHERE"
+
+
+@pytest.mark.usefixtures("_profiles")
+def test_a_web_identity_is_exchanged_for_keys(
+    s3: S3, moto_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{moto_port}")
+    endpoint = s3.options["endpoint"]
+    assert _who(s3, endpoint=endpoint, profile="web").startswith("ASIA"), "keys for a while"
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "answer"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reader")
+    assert _who(s3, endpoint=endpoint).startswith("ASIA"), "it comes before the default profile"
+
+
+@pytest.mark.usefixtures("_profiles")
+def test_a_profile_of_sso_takes_its_keys_from_the_portal(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"accessKeyId": "AKIDSSO", "secretAccessKey": "s", "sessionToken": "t", "expiration": 4_000_000_000_000}
+    start = "https://example.awsapps.com/start"
+    token = {"startUrl": start, "region": "us-east-1", "accessToken": "t", "expiresAt": "2096-10-02T00:00:00Z"}
+    name = hashlib.sha1(start.encode(), usedforsecurity=False).hexdigest()
+    (tmp_path / f"{name}.json").write_text(json.dumps(token))
+    monkeypatch.setattr("botocore.credentials.SSOProvider._SSO_TOKEN_CACHE_DIR", str(tmp_path))
+
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"roleCredentials": keys}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing is logged."""
+
+    with HTTPServer(("127.0.0.1", 0), Portal) as portal, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", f"http://127.0.0.1:{portal.server_port}")
+        pool.submit(portal.serve_forever)
+        try:
+            assert _who(s3, endpoint=s3.options["endpoint"], profile="sso") == "AKIDSSO"
+        finally:
+            portal.shutdown()
 
 
 @pytest.mark.usefixtures("_profiles")

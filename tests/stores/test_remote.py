@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from corgi2 import stores
 from corgi2.errors import ChangedError, StoreError
-from corgi2.stores import remote
+from corgi2.stores import remote, versions
 from corgi2.stores.opening import open_store
 from corgi2.stores.store import PART_BYTES, Entry, Requests, Store, read_object
 from tests.conftest import S3, SECRET
@@ -164,6 +164,13 @@ def test_smaller_parts_are_for_objects_of_more_than_four_of_them(s3: S3, pieces:
     assert read_object(store, entry) == b"".join(made)
 
 
+def test_as_many_parts_are_sent_at_once_as_an_object_that_is_sent_whole_may_have(s3: S3) -> None:
+    s3.proxy.inject_randomly(Fault("latency", seconds=0.2), 1.0, seed=0)
+    s3.proxy.most_at_once = 0
+    s3.store().publish("a.tar", [bytes(MINIMAL_PART_BYTES)] * 7, MINIMAL_PART_BYTES)
+    assert s3.proxy.most_at_once == 4
+
+
 def test_parts_follow_the_buffer() -> None:
     sizes = [stores.upload_bytes(buffer) for buffer in (10**6, 10**9, 4 * 10**9, 64 * 10**9)]
     assert sizes == [8_000_000, 10**9 // 64, 4 * 10**9 // 64, PART_BYTES]
@@ -271,15 +278,15 @@ def test_a_server_that_lists_other_etags_than_it_answers_with_is_believed_as_lon
     ignores: bool, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3.proxy.drops = {"if-match"} if ignores else set()
-    real, store = remote._entry, s3.store()
+    real, store = versions.entry_of, s3.store()
 
     def listed(path: str, meta: Any) -> Entry:
         return real(path, {**meta, "e_tag": f'"{meta["e_tag"].strip(chr(34))[::-1]}"'})
 
     store.publish("a.tar", [b"12345"])
     with monkeypatch.context() as patch:
-        patch.setattr(remote, "_entry", listed)
-        patch.setattr(remote, "_is_same", lambda entry, meta: meta["e_tag"] == entry.etag)
+        patch.setattr(remote, "entry_of", listed)
+        patch.setattr(remote, "is_same", lambda entry, meta: meta["e_tag"] == entry.etag)
         (entry,) = store.list()
         assert [read_object(store, entry) for _ in range(2)] == [b"12345"] * 2
         s3.proxy.seen.clear()

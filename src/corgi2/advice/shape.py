@@ -74,6 +74,7 @@ def scout(uri: str | os.PathLike[str], buffer: int, by: By, h_d: float | None, o
         is_counted=is_counted,
         is_local=source.store.is_local,
         connections=source.store.connections,
+        ranges=source.store.ranges,
         reads_records=source.format.traits.has_record_ranges,
         has_ranges=source.format.traits.has_ranges,
         is_shuffled=lineage is not None,

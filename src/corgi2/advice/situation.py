@@ -46,6 +46,8 @@ class Shape:
     is_local: bool = False
     connections: int = CONNECTIONS
     """Connections of one process to its store."""
+    ranges: int = CONNECTIONS
+    """How many requests may share a read."""
     reads_records: bool = True
     """Whether one record can be read alone."""
     has_ranges: bool = True
@@ -92,7 +94,7 @@ class Shape:
 
     def reads(self, size: float, at_once: int) -> int:
         """Requests to read a block of this size while ``at_once`` are read; one, if it is on a disk."""
-        return 1 if self.is_local else reads_of(size, ranges_for(self.connections, at_once))
+        return 1 if self.is_local else reads_of(size, ranges_for(self.ranges, at_once))
 
     @property
     def records_text(self) -> str:

@@ -62,7 +62,7 @@ from corgi2.cli.words import command_line, say
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Reads and writes in flight in one process.  [default: 4]",
+    help="Reads and writes in flight in one process.  [default: 4; an object store's connections, 16]",
 )
 @click.option(
     "--engine",

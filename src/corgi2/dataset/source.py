@@ -64,7 +64,7 @@ class Source:
 
     def shard(self, number: int, at_once: int | None = None) -> StoredShard:
         """``at_once`` says how many shards or blocks are read at the same time; these share the store's connections."""
-        ranges = 1 if at_once is None else ranges_for(self.store.connections, at_once)
+        ranges = 1 if at_once is None else ranges_for(self.store.ranges, at_once)
         return StoredShard(self.store, self.entries[number], ranges)
 
 

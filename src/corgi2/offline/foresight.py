@@ -103,7 +103,7 @@ def _reads(pass_: Pass, lengths: Indices) -> int:
     groups, store = [np.unique(group) for group in pass_.groups], pass_.source.store
     if store.is_local:
         return sum(map(len, groups))
-    ranges = [ranges_for(store.connections, min(AT_ONCE, len(group))) for group in groups]
+    ranges = [ranges_for(store.ranges, min(AT_ONCE, len(group))) for group in groups]
     return sum(
         reads_of(length, shared) for group, shared in zip(groups, ranges, strict=True) for length in lengths[group]
     )

@@ -20,7 +20,7 @@ from corgi2.sizes import parse_size
 from corgi2.stores import Options
 
 _WORKERS = 4
-"""Reads and writes in flight, unless a number is given."""
+"""Reads and writes in flight, unless a number is given; of an object store, as many as it has connections."""
 
 
 @suggesting
@@ -78,7 +78,8 @@ def shuffle(
         skip_bad: Leave out damaged shards, and list them in the report.
         restart: Discard what an unfinished shuffle has written to ``dst``, and start over.
         force: Run even if it gains nothing: n = 1, or many times as many shards as the source has.
-        workers: Reads and writes in flight in one process, 4 by default. Changes the speed, never the output.
+        workers: Reads and writes in flight in one process, by default 4, or as many as an object store has connections
+            (16); fewer where the buffer has no room for them. Changes the speed, never the output.
         engine: ``"local"``, or ``"ray"``: groups are tasks of a Ray cluster, each with its own buffer.
         tasks: With Ray: tasks per node, 1 by default.
         address: With Ray: the cluster's address, or ``"auto"``. By default Ray is started on this machine.
@@ -118,7 +119,8 @@ def run_shuffle(
     address: str | None = None,
 ) -> Report:
     """Do what was planned, here or on a cluster."""
-    makers = choose_engine(engine, workers or _WORKERS, tasks, address)
+    usual = max(_WORKERS, planned.first.source.store.connections, planned.target.connections)
+    makers = choose_engine(engine, workers or usual, tasks, address)
     started = time.monotonic()
     run = ShuffleRun(planned, makers)
     with naming_ways_out(planned.plan.settings):

@@ -98,7 +98,13 @@ class Task:
             raise SourceError(f"{name}: was replaced by another plan; {_TWO_PLANS}")
 
     def arena(self) -> Arena:
-        return Arena(arena_bytes(self.room_bytes))
+        return Arena(arena_bytes(self.room_bytes), self._is_lean)
+
+    @property
+    def _is_lean(self) -> bool:
+        """Whether many blocks are fetched while few are decoded, as object stores need; in all passes alike."""
+        is_remote = not (self.pass_.source.store.is_local and self.target.is_local)
+        return is_remote and self.pass_.source.format.traits.is_decoded
 
     def threads(self, workers: int) -> Threads:
         """As many threads as were asked for, or as there is room for."""
@@ -108,7 +114,8 @@ class Task:
         found = crew(workers, buffer_bytes, held)
         if pass_.source.format.traits.is_decoded:
             sizes = index.column("footprint"), index.column("length")
-            found = decoding_crew(found, buffer_bytes, *sizes, index.footprint // (shards * pass_.blocks))
+            block_bytes = index.footprint // (shards * pass_.blocks)
+            found = decoding_crew(found, buffer_bytes, *sizes, block_bytes, self._is_lean)
         return Threads(found)
 
     def mixer(self, arena: Arena, threads: Threads, advance: Callable[[int], object]) -> Mixer:

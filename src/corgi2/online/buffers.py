@@ -20,8 +20,9 @@ from corgi2.dataset import Catalog
 from corgi2.errors import ShardError, SourceError
 from corgi2.online.room import Room
 from corgi2.order import Deal, Indices
-from corgi2.records import Arena, Group, WatchedShard
+from corgi2.records import Arena, Group, Piece, WatchedShard
 from corgi2.sizes import plural
+from corgi2.stores import sharing
 
 Take = Callable[[Indices], Any]
 """Returns some records of a group: as a table, as columns, or as samples."""
@@ -53,8 +54,8 @@ class Readers:
         self._known, self._leaving = list[threading.Thread](), _leaving  # at exit, modules lose their names
 
     def start(self, threads: int) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-        """One thread that fills buffer after buffer, and those that read for it."""
-        return self.pool("ahead", 1), self.pool("read", threads)
+        """Threads that each fill a buffer, and those that read for them."""
+        return self.pool("ahead", 2), self.pool("read", threads)
 
     def pool(self, name: str, threads: int) -> ThreadPoolExecutor:
         """The threads of that name; begun when they are first asked for."""
@@ -106,14 +107,17 @@ def fill(
     readers: Readers,
 ) -> Iterator[Filled]:
     """Buffers, one after another; while one is used, the next is read. Asking for the next means being done with the
-    current one. The first comes alone, so that nothing delays it. ``taker`` tells how records come out, and
-    ``decoding`` whether they are decoded."""
-    arenas = Arena(room.capacity), Arena(room.capacity)
+    current one, so that its memory takes the one after the next, whose reads wait behind those of the next: no
+    connection is idle between two buffers. The first comes alone, so that nothing delays it. ``taker`` tells how
+    records come out, and ``decoding`` whether they are decoded."""
+    arenas = Arena(room.capacity, room.is_lean), Arena(room.capacity, room.is_lean)
+    source = catalog.source
+    catalog = replace(catalog, source=replace(source, store=sharing(source.store, room.readers)))
     coming: dict[int, Future[Filled]] = {}
     (ahead, pool), stop = readers.start(room.fetchers), readers.stop
 
     def fill_one(part: Deal, arena: Arena) -> Filled:
-        group = _read(catalog, part, arena, pool, room, stop, decoding)
+        group = _read(catalog, part, arena, pool, room, stop, decoding, part is parts[0] or part is parts[-1])
         return _filled(catalog, part, group, taker(group))
 
     def start(number: int) -> None:
@@ -122,10 +126,9 @@ def fill(
 
     for number in range(len(parts)):
         start(number)
-        filled = coming[number].result()
-        del coming[number]
         if number:
             start(number + 1)
+        filled = coming.pop(number).result()
         yield replace(filled, read_on=partial(start, number + 1))
         del filled
 
@@ -138,9 +141,10 @@ def _read(
     room: Room,
     stop: threading.Event,
     decoding: bool,
+    is_alone: bool,
 ) -> Group:
     arena.clear()
-    pieces = catalog.index.pieces(catalog.source, part.block.tolist(), min(room.fetchers, len(part.block)))
+    pieces = _pieces(catalog, part, room.fetchers, is_alone)
     if (cache := catalog.cache) is not None:
         pieces = [replace(piece, file=cache.shard(piece.file, stop)) for piece in pieces]
     watched = [replace(piece, file=WatchedShard(piece.file, _ignore, stop)) for piece in pieces]
@@ -154,6 +158,15 @@ def _read(
                 piece.file.name, piece.start, f"{plural(found, 'record')} where {piece.records} were indexed"
             )
     return group
+
+
+def _pieces(catalog: Catalog, part: Deal, at_once: int, is_alone: bool) -> list[Piece]:
+    """The blocks of a buffer. Where no other buffer is on its way beside it, the last few share all connections."""
+    blocks = part.block.tolist()
+    rest = len(blocks) % at_once if is_alone or len(blocks) < at_once else 0
+    first, last = blocks[: len(blocks) - rest], blocks[len(blocks) - rest :]
+    pieces = catalog.index.pieces(catalog.source, first, at_once)
+    return pieces + catalog.index.pieces(catalog.source, last, rest)
 
 
 def _filled(catalog: Catalog, part: Deal, group: Group, take: Take) -> Filled:

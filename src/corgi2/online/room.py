@@ -9,6 +9,7 @@ from corgi2.dataset import Catalog, Index, Source
 from corgi2.errors import SourceError
 from corgi2.records import SLACK_BYTES
 from corgi2.sizes import format_size
+from corgi2.stores import sharing
 
 _THREADS = 8
 
@@ -28,12 +29,15 @@ _SLOTS = 3
 
 class Room(NamedTuple):
     """How many blocks a buffer holds, the bytes that they may take, and the threads that fill it: how many fetch
-    blocks, and how many of these decode at the same time."""
+    blocks, and how many of these decode at the same time. The readers of a rank share a store's connections."""
 
     blocks: int
     capacity: int
     fetchers: int
     decoders: int
+    readers: int = 1
+    is_lean: bool = False
+    """Whether blocks lie in memory as they are stored, before they are decoded, in room that is not taken yet."""
 
 
 def slots_for(room: Room, ahead: int) -> tuple[int, int]:
@@ -79,7 +83,7 @@ def room_for(
     sums = np.cumsum(footprints)
     if buffer_blocks is not None:
         blocks = min(buffer_blocks, len(sums))
-        return _room(catalog, blocks, _THREADS)
+        return _room(catalog, blocks, _THREADS, workers)
     half, beside = buffer_bytes // workers // 2, beside_blocks(catalog.source, catalog.index)
     blocks = int(np.searchsorted(sums, beside.left(half), "right"))
     if not blocks:
@@ -88,7 +92,7 @@ def room_for(
             f"{workers} readers holds two; {option}={format_size(buffer_bytes)!r} is too small: "
             f"{option}='{-(-workers * beside.least // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
         )
-    return _room(catalog, blocks, beside.threads(half))
+    return _room(catalog, blocks, beside.threads(half), workers)
 
 
 def beside_blocks(source: Source, index: Index) -> Beside:
@@ -97,16 +101,15 @@ def beside_blocks(source: Source, index: Index) -> Beside:
     return Beside(int(index.column("footprint").max()), stored)
 
 
-def _room(catalog: Catalog, blocks: int, threads: int) -> Room:
-    """Room for any choice of this many blocks. Memory that is never written to costs nothing. If blocks are decoded,
-    one more may be on its way; else threads that fetch hold nothing, and an object store gives them all connections."""
-    index = catalog.index
+def _room(catalog: Catalog, blocks: int, threads: int, readers: int) -> Room:
+    """Room for any choice of this many blocks. Memory that is never written to costs nothing. On a disk, one more block
+    may be on its way than is decoded; an object store is given all connections of a reader: what they fetch lies where
+    it stays, or, before it is decoded, in the room of its rows."""
+    index, store, is_decoded = catalog.index, catalog.source.store, catalog.source.format.traits.is_decoded
     sizes = index.column("footprint").astype(np.float64)
-    if catalog.source.format.traits.is_decoded:
+    if is_decoded:
         sizes *= _PADDED * (1 + _PADDED_ROWS / np.maximum(1, index.column("records")))
     exact = bool(index.column("exact").all())
     size = np.sort(sizes)[-blocks:].sum() * (1 if exact else _DOUBT)
-    fetchers = (
-        threads + 1 if catalog.source.format.traits.is_decoded else max(threads, catalog.source.store.connections)
-    )
-    return Room(blocks, int(size) + SLACK_BYTES, fetchers, threads)
+    fetchers = max(threads + is_decoded, sharing(store, readers).connections)
+    return Room(blocks, int(size) + SLACK_BYTES, fetchers, threads, readers, is_decoded and not store.is_local)

@@ -48,6 +48,10 @@ class LocalStore:
     def connections(self) -> int:
         return 1
 
+    @property
+    def ranges(self) -> int:
+        return 1
+
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         self.requests.count(lists=1)
         root = Path(self.url)

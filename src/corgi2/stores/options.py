@@ -152,7 +152,7 @@ def _check_headers(root: Url, settings: dict[str, Any]) -> None:
             raise ValueError(f"{root}: {where} holds a line break, or another character that no key or region has")
 
 
-_OURS = {"anonymous", "connections", "profile", "retries", "timeout"}
+_OURS = {"anonymous", "connections", "profile", "ranges", "retries", "timeout"}
 
 _KNOWN_OF = {
     "memory": set[str](),
@@ -185,8 +185,13 @@ def retries_of(options: Options) -> int:
 
 
 def connections_of(options: Options) -> int:
-    """Requests in flight in one process. With 1, every block is read by one request."""
+    """Requests in flight in one process."""
     return max(1, _count("connections", options.get("connections", CONNECTIONS)))
+
+
+def may_split(options: Options) -> bool:
+    """Whether several requests may share a read; if not, every block is read by one request."""
+    return _flag("ranges", options.get("ranges", True))
 
 
 def _seconds(options: Options) -> int:

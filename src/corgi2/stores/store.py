@@ -106,7 +106,11 @@ class Store(Protocol):
 
     @property
     def connections(self) -> int:
-        """How many requests of one process may be in flight: up to as many ranges of one block are read at once."""
+        """How many requests of one process may be in flight."""
+
+    @property
+    def ranges(self) -> int:
+        """How many of these may share one read; 1 leaves every block to one request."""
 
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         """All objects below a folder, or only this many levels of it, by path; empty if there is no such folder."""
@@ -178,6 +182,15 @@ def counting(store: Store, requests: Requests) -> Store:
     """The same store, whose requests are counted elsewhere."""
     other = copy.copy(store)
     other.requests = requests  # type: ignore[misc]
+    return other
+
+
+def sharing(store: Store, readers: int) -> Store:
+    """The same store for one of so many processes that read together, with its part of the connections."""
+    if readers == 1 or store.is_local:
+        return store
+    other = copy.copy(store)
+    other.readers = readers  # type: ignore[attr-defined]
     return other
 
 

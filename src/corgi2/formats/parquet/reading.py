@@ -28,7 +28,7 @@ from corgi2.formats.parquet.repeats import LEAST_ROWS, sure_rows
 from corgi2.formats.parquet.schema import widen, widened
 from corgi2.formats.parquet.writing import write_stream
 from corgi2.host import release_unused
-from corgi2.records import Arena, Checksum, Group, Piece, See
+from corgi2.records import Arena, Checksum, Group, Piece, See, reserve
 from corgi2.sizes import format_size
 
 _ALIGNMENT = 64
@@ -75,7 +75,8 @@ class Reading:
 
     def read(self, piece: Piece) -> list[_Run]:
         """Many threads may wait for a store; only as many decode as there is memory for."""
-        part = _fetch(piece, _scratch(piece.length))
+        scratch = reserve(piece.length, True) if self._arena.is_lean else _scratch(piece.length)
+        part = _fetch(piece, scratch)
         with self._gate:
             return self._decoded(piece, part)
 
