@@ -57,7 +57,7 @@ bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their
 experiments: export OMP_NUM_THREADS = 1
 experiments: $(VENV)/test.done  ## Train and draw everything in docs/results.md; hours, goes on where cut off. DATA='--data FOLDER'
 	for name in figure1 theorem1 table1 theorem2; do $(BIN)/python -m experiments.$$name || exit 1; done
-	$(BIN)/python -m experiments.figure5 $(DATA)
+	for name in figure5 passes; do $(BIN)/python -m experiments.$$name $(DATA) || exit 1; done
 	for name in cifar10 fashion-mnist tiny-imagenet; do $(BIN)/python -m experiments.images $$name $(DATA) || exit 1; done
 	for name in har flights covtype imdb; do $(BIN)/python -m experiments.tables $$name $(DATA) || exit 1; done
 	$(BIN)/python -m experiments.show

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import images
 from experiments.results import FOLDER, markdown
 from experiments.show import gap_table, image_table
 
@@ -80,7 +81,17 @@ def _figure5(found: Any) -> str:
     return markdown(["buffer", "b", "n", *(f"{method}, H: % ± sd" for method in methods)], rows)
 
 
-_GLANCE = ("CorgiPile", "Corgi², random picks", "Corgi², even picks", "Corgi², 2 passes, even picks")
+def _passes(found: Any) -> str:
+    rows = [
+        [row["data"], row["arm"]]
+        + [f"{row[key]:.1f}" for key in ("seconds", "cpu_seconds")]
+        + [f"{row[key]:,}" for key in ("reads", "writes")]
+        for row in found["rows"]
+    ]
+    return markdown(["data", "order (b, n)", "seconds", "CPU s", "reads", "writes"], rows)
+
+
+_GLANCE = (images.PILE, images.RANDOM, images.EVEN, images.ROUNDS, images.TWICE)
 
 
 def _glance(found: Any) -> str:
