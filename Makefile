@@ -46,6 +46,7 @@ format: $(VENV)/test.done  ## Format the code.
 bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one run.
 	$(BIN)/python -m benchmarks.foundation
 	$(BIN)/python -m benchmarks.offline
+	$(BIN)/python -m benchmarks.pieces
 	$(BIN)/python -m benchmarks.online
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.workers

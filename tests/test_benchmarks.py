@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import foundation, online, scale
+from benchmarks import foundation, online, pieces, scale
 from benchmarks.programs import Program, run
 
 pytestmark = pytest.mark.slow
@@ -37,3 +37,11 @@ def test_the_first_batch_and_a_buffer_are_timed_in_turn(kind: str, tmp_path: Pat
     timed = run(Program("both", sys.executable, online._OURS + online._OPEN, online._TAKE_TURNS), source, options)
     assert timed.lap("first").seconds > 0
     assert timed.lap("buffer").seconds > 0
+
+
+def test_pieces_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "SHARD_BYTES", 10_000_000)
+    tiny = list(pieces.measure_tiny(tmp_path, 40, 1))
+    ranges = list(pieces.measure_ranges(tmp_path, 20_000_000, 1))
+    assert [result.ratio > 0 for result in (*tiny, *ranges)] == [True] * 5
+    assert ranges[1].what.endswith("MB of tar, ranges of 4000 KB: speed against whole blocks")
