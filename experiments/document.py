@@ -103,12 +103,11 @@ def _glance(found: Any) -> str:
             if match and match[1] in _GLANCE:
                 h = f"{row['H_labels']:.{0 if row['H_labels'] >= 10 else 1}f}"
                 rows.setdefault((name, match[2]), {})[match[1]] = f"{row['apart']:+.1f} ({row['verdict']}; H {h})"
+    shown = [method for method in _GLANCE if any(method in cells for cells in rows.values())]
+    ordered = sorted(rows.items(), key=_by_size)
     return markdown(
-        ["data", "(b, n)", *_GLANCE],
-        [
-            [*shape, *(cells.get(method, "") for method in _GLANCE)]
-            for shape, cells in sorted(rows.items(), key=_by_size)
-        ],
+        ["data", "(b, n)", *shown],
+        [[*shape, *(cells.get(method, "") for method in shown)] for shape, cells in ordered],
     )
 
 
