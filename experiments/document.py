@@ -127,6 +127,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "theorem1": _theorem1,
     "table1": _table1,
     "theorem2": _theorem2,
+    "passes": _passes,
     "figure5": _figure5,
     "cifar10": lambda found: image_table(found["rows"]),
     "fashion-mnist": lambda found: image_table(found["rows"]),
@@ -136,9 +137,12 @@ TABLES: dict[str, Callable[[Any], str]] = {
 
 
 def filled(text: str, folder: Path) -> str:
-    """The page with the tables of a folder, which has all of them."""
+    """The page with the tables of a folder; what was not run yet has none."""
     for name, table in TABLES.items():
-        found = json.loads((folder / f"{name}.json").read_text())
+        file = folder / f"{name}.json"
+        if not file.exists():
+            continue
+        found = json.loads(file.read_text())
         seeds = f"; {found['seeds']} seeds" if "seeds" in found else ""
         content = f"{table(found)}\n\n`{found['command']}`{seeds}; {_machine(found)}"
         mark = f"<!-- {name} -->\n"
