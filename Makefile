@@ -46,6 +46,7 @@ format: $(VENV)/test.done  ## Format the code.
 bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one run.
 	$(BIN)/python -m benchmarks.foundation
 	$(BIN)/python -m benchmarks.offline
+	$(BIN)/python -m benchmarks.pieces
 	$(BIN)/python -m benchmarks.online
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.network
@@ -59,7 +60,7 @@ bench-peers: $(VENV)/test.done  ## Measure against loaders with formats of their
 experiments: export OMP_NUM_THREADS = 1
 experiments: $(VENV)/test.done  ## Train and draw everything in docs/results.md; hours, goes on where cut off. DATA='--data FOLDER'
 	for name in figure1 theorem1 table1 theorem2; do $(BIN)/python -m experiments.$$name || exit 1; done
-	$(BIN)/python -m experiments.figure5 $(DATA)
+	for name in figure5 passes; do $(BIN)/python -m experiments.$$name $(DATA) || exit 1; done
 	for name in cifar10 fashion-mnist tiny-imagenet; do $(BIN)/python -m experiments.images $$name $(DATA) || exit 1; done
 	for name in har flights covtype imdb; do $(BIN)/python -m experiments.tables $$name $(DATA) || exit 1; done
 	$(BIN)/python -m experiments.show

@@ -108,12 +108,12 @@ def parquet_programs(peers: str) -> list[Program]:
     ]
 
 
-def make_tar(folder: Path, size: int) -> None:
+def make_tar(folder: Path, size: int, shards: int = TAR_SHARDS) -> None:
     """Samples of random bytes and a class, in shards of one size."""
     rng, number = np.random.default_rng(0), 0
-    for shard in range(TAR_SHARDS):
+    for shard in range(shards):
         with tarfile.open(folder / f"train-{shard:06}.tar", "w") as archive:
-            while archive.offset < size / TAR_SHARDS:
+            while archive.offset < size / shards:
                 length = int(rng.integers(SMALLEST_SAMPLE, LARGEST_SAMPLE))
                 for name, data in (("bin", rng.bytes(length)), ("cls", b"%d" % (number % 1000))):
                     member = tarfile.TarInfo(f"{number:08}.{name}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments import images
 from experiments.results import FOLDER, markdown
 from experiments.show import gap_table, image_table
 
@@ -80,7 +81,17 @@ def _figure5(found: Any) -> str:
     return markdown(["buffer", "b", "n", *(f"{method}, H: % ± sd" for method in methods)], rows)
 
 
-_GLANCE = ("CorgiPile", "Corgi², random picks", "Corgi², even picks", "Corgi², 2 passes, even picks")
+def _passes(found: Any) -> str:
+    rows = [
+        [row["data"], row["arm"]]
+        + [f"{row[key]:.1f}" for key in ("seconds", "cpu_seconds")]
+        + [f"{row[key]:,}" for key in ("reads", "writes")]
+        for row in found["rows"]
+    ]
+    return markdown(["data", "order (b, n)", "seconds", "CPU s", "reads", "writes"], rows)
+
+
+_GLANCE = (images.PILE, images.RANDOM, images.EVEN, images.ROUNDS, images.TWICE)
 
 
 def _glance(found: Any) -> str:
@@ -92,12 +103,11 @@ def _glance(found: Any) -> str:
             if match and match[1] in _GLANCE:
                 h = f"{row['H_labels']:.{0 if row['H_labels'] >= 10 else 1}f}"
                 rows.setdefault((name, match[2]), {})[match[1]] = f"{row['apart']:+.1f} ({row['verdict']}; H {h})"
+    shown = [method for method in _GLANCE if any(method in cells for cells in rows.values())]
+    ordered = sorted(rows.items(), key=_by_size)
     return markdown(
-        ["data", "(b, n)", *_GLANCE],
-        [
-            [*shape, *(cells.get(method, "") for method in _GLANCE)]
-            for shape, cells in sorted(rows.items(), key=_by_size)
-        ],
+        ["data", "(b, n)", *shown],
+        [[*shape, *(cells.get(method, "") for method in shown)] for shape, cells in ordered],
     )
 
 
@@ -117,6 +127,7 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "theorem1": _theorem1,
     "table1": _table1,
     "theorem2": _theorem2,
+    "passes": _passes,
     "figure5": _figure5,
     "cifar10": lambda found: image_table(found["rows"]),
     "fashion-mnist": lambda found: image_table(found["rows"]),
@@ -126,9 +137,12 @@ TABLES: dict[str, Callable[[Any], str]] = {
 
 
 def filled(text: str, folder: Path) -> str:
-    """The page with the tables of a folder, which has all of them."""
+    """The page with the tables of a folder; what was not run yet has none."""
     for name, table in TABLES.items():
-        found = json.loads((folder / f"{name}.json").read_text())
+        file = folder / f"{name}.json"
+        if not file.exists():
+            continue
+        found = json.loads(file.read_text())
         seeds = f"; {found['seeds']} seeds" if "seeds" in found else ""
         content = f"{table(found)}\n\n`{found['command']}`{seeds}; {_machine(found)}"
         mark = f"<!-- {name} -->\n"

@@ -80,6 +80,11 @@ def write_shards(images: Images, folder: Path, each: int) -> None:
                     out.addfile(member, io.BytesIO(body))
 
 
+def record_bytes(images: Images) -> int:
+    """Of an example in a shard: a header and a body each for its pixels and its class, padded."""
+    return 3 * 512 + -(-int(images.x[0].nbytes) // 512) * 512
+
+
 def _by_class(images: Images) -> Images:
     order = np.argsort(images.y, kind="stable")
     return Images(images.x[order], images.y[order], images.test_x, images.test_y)

@@ -8,6 +8,7 @@ those of the command and the loader (tests/order/test_simulate.py). Requests fal
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 
 from corgi2 import theory
 from corgi2.order.permutations import Indices
-from corgi2.order.simulate import ORDERS, Layout, h_of_labels
+from corgi2.order.simulate import ORDERS, Layout, h_of_labels, in_rounds
 from corgi2.theory import Blocks
 from experiments.data import DEFAULT
 from experiments.examples import FASHION_MNIST, Images
@@ -28,11 +29,15 @@ SHAPES = {0.0025: ((5, 30), (15, 10), (30, 5), (75, 2)), 0.01: ((5, 120), (20, 3
 FULL = "random access"
 EPOCHS, BATCH, RATE, SEEDS = 3, 25, 0.05, 5
 
+RANGES = 5
+"""Of a block, where it is read in rounds: divides all sizes of blocks."""
+ROUNDS = f"Corgi², ranges of 1/{RANGES} in rounds"
 Predict = Callable[[Blocks, int], float]
 METHODS: dict[str, Predict] = {
     "CorgiPile": theory.window_random,
     "Corgi², random picks": lambda data, n: theory.window_after_pass(data, n, n),
     "Corgi², even picks": lambda data, n: theory.window_even(data, n, n),
+    ROUNDS: lambda data, n: theory.Rounds(data, n, RANGES).window(n),
     "Corgi², 2 passes, even picks": lambda data, n: theory.window_butterfly(data, n, n),
 }
 
@@ -89,7 +94,8 @@ def compare(images: Images, shapes: dict[float, Any], seeds: int) -> list[dict[s
             h = min(float(b), h_of_labels(labels, classes, b))
             data = Blocks(layout.blocks, b, h)
             for method in [FULL, *METHODS]:
-                orders = [[ORDERS[method](layout, seed, epoch) for epoch in range(EPOCHS)] for seed in range(seeds)]
+                order = partial(in_rounds, ranges=RANGES) if method == ROUNDS else ORDERS[method]
+                orders = [[order(layout, seed, epoch) for epoch in range(EPOCHS)] for seed in range(seeds)]
                 point = {"buffer": share, "b": b, "n": n, "method": method, "requests": total // b}
                 predict = METHODS.get(method, theory.window_full)
                 found.append(

@@ -16,7 +16,8 @@ from experiments.runs import Run, once
 from experiments.training import Arm, train
 
 PILE, RANDOM, EVEN = "CorgiPile", "Corgi², random picks", "Corgi², even picks"
-TWICE = "Corgi², 2 passes, even picks"
+TWICE, ROUNDS = "Corgi², 2 passes, even picks", "Corgi², ranges of 1/10 in rounds"
+"""Ten ranges of a block: with 1,000 blocks, ten of which fit a buffer, the fewest that reach the full shuffle's H."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ CIFAR = [
     Arm(PILE, 50, 10),
     Arm(RANDOM, 50, 10),
     Arm(EVEN, 50, 10),
+    Arm(ROUNDS, 50, 10),
+    Arm(TWICE, 50, 10),
     Arm(PILE, 100, 5),
     Arm(RANDOM, 100, 5),
     Arm(PILE, 250, 2),
@@ -63,22 +66,32 @@ def _four(b: int, n: int) -> list[Arm]:
 
 
 PROTOCOLS = {
-    "cifar10": Protocol(CIFAR10, CIFAR, epochs=8, seeds=8, batch=125),
-    "tiny-imagenet": Protocol(TINY_IMAGENET, [*_four(100, 10), Arm(TWICE, 100, 10)], epochs=10, seeds=5, batch=250),
+    "cifar10": Protocol(CIFAR10, CIFAR, epochs=8, seeds=10, batch=125),
+    "tiny-imagenet": Protocol(
+        TINY_IMAGENET, [*_four(100, 10), Arm(ROUNDS, 100, 10), Arm(TWICE, 100, 10)], epochs=10, seeds=10, batch=250
+    ),
     "fashion-mnist": Protocol(FASHION_MNIST, _four(60, 10), epochs=6, seeds=5, batch=125),
 }
 
 
-def run(name: str, data: Path, seeds: int) -> None:
-    """Train what is missing, all arms of one seed before the next."""
+def run(name: str, data: Path, seeds: int, arms: Sequence[str] | None = None) -> None:
+    """Train what is missing, all arms of one seed before the next, or those that are named."""
     protocol = PROTOCOLS[name]
+    chosen = protocol.arms if arms is None else [_named(protocol, arm) for arm in arms]
     images = protocol.images.load(data)
     for seed in range(seeds):
-        for arm in protocol.arms:
+        for arm in chosen:
             found = once(protocol.key, f"{arm.name}, seed {seed}", partial(protocol.train, images, arm, seed))
             if found is not None:
                 shown = f"{found['accuracy']:.2f} %, H {found['H_labels']:.3g}"
                 print(f"{name}, {arm.name}, seed {seed}: {shown}", flush=True)
+
+
+def _named(protocol: Protocol, name: str) -> Arm:
+    found = {arm.name: arm for arm in protocol.arms}
+    if name not in found:
+        raise SystemExit(f"there is no arm {name!r}; there are: {'; '.join(found)}")
+    return found[name]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -86,8 +99,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("name", choices=PROTOCOLS)
     parser.add_argument("--data", type=Path, default=DEFAULT, help="the folder with the data sets")
     parser.add_argument("--seeds", type=int, help="how many; as the protocol says, if it is not given")
+    parser.add_argument("--arms", nargs="+", metavar="ARM", help="only these, as docs/results.md names them")
     asked = parser.parse_args(arguments)
-    run(asked.name, asked.data, asked.seeds or PROTOCOLS[asked.name].seeds)
+    run(asked.name, asked.data, asked.seeds or PROTOCOLS[asked.name].seeds, asked.arms)
 
 
 if __name__ == "__main__":

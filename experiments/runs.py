@@ -26,7 +26,7 @@ def once(experiment: str, name: str, make: Callable[[], Run], folder: Path = RUN
     try:
         if file.exists():  # finished by somebody else in the meantime
             return None
-        found = make() | {"machine": machine()}
+        found = {**(made := make()), "machine": made.get("machine", machine())}
         _publish(file, json.dumps(found, ensure_ascii=False))
     finally:
         claim.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from corgi2.stores.store import PART_BYTES, Entry
 from experiments.examples import made_up, write_shards
 from experiments.results import parser, publish
 
-BLOCKS, EXAMPLES, BUFFER, EPOCHS = 40, 25, 5, 3
+BLOCKS, EXAMPLES, BUFFER, EPOCHS, RANGES = 40, 25, 5, 3, 5
 _RECORD, _END = 4 * 512, bytes(1024)
 """A header and a small body each for an image and its class; what ends a tar."""
 
@@ -69,9 +69,11 @@ def _train(folder: Path) -> int:
     return count.requests
 
 
-def _mix(source: Path, target: Path, passes: int) -> int:
+def _mix(source: Path, target: Path, passes: int = 1, range_size: int | None = None) -> int:
+    if range_size is not None:
+        corgi2.index(source, block_size=range_size)  # made once, before anything is counted
     with counted() as count:
-        corgi2.shuffle(source, target, buffer="1GB", buffer_blocks=BUFFER, passes=passes)
+        corgi2.shuffle(source, target, buffer="1GB", buffer_blocks=BUFFER, passes=passes, range_size=range_size)
     return count.requests
 
 
@@ -125,6 +127,9 @@ def rows() -> list[dict[str, Any]]:
             offline = _mix(source, target, passes)
             expected = theory.requests_corgi2(BLOCKS, BLOCKS, EPOCHS, passes)
             found.append((f"Corgi², {'1 pass' if passes == 1 else '2 passes'}", offline, _train(target), expected))
+        offline = _mix(source, root / "rounds", range_size=EXAMPLES // RANGES * _RECORD)
+        expected = theory.requests_rounds(BLOCKS, RANGES, BLOCKS, EPOCHS)
+        found.append((f"Corgi², ranges of 1/{RANGES} in rounds", offline, _train(root / "rounds"), expected))
     return [
         {
             "method": name,

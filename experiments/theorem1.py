@@ -64,6 +64,23 @@ def _passes(case: Case, seed: int, passes: int = 1, with_replacement: bool = Fal
     return stored
 
 
+def _ranges(layout: Layout) -> int:
+    """Of a block, where it is read in rounds: the formulas are exact if this divides b, and n times this divides N."""
+    fits = (k for k in (4, 5, 2) if layout.examples % k == 0 and layout.blocks % (k * layout.buffer) == 0)
+    return next(fits)
+
+
+def _rounds(case: Case, seed: int) -> Stored:
+    """The examples within a block lie in random order, as the formulas take it."""
+    random = np.random.default_rng(seed)
+    blocks = [random.permutation(block) for block in orders.as_stored(case.layout).blocks]
+    return orders.offline_in_rounds(Stored(blocks), case.layout.buffer, _ranges(case.layout), seed)
+
+
+def _in_rounds(data: Blocks, n: int) -> theory.Rounds:
+    return theory.Rounds(data, n, _ranges(Layout(data.count, round(data.examples), n)))
+
+
 Measure = Callable[[Case, int], float]
 Predict = Callable[[Blocks, int], float]
 METHODS: dict[str, tuple[Measure, Predict]] = {
@@ -73,6 +90,7 @@ METHODS: dict[str, tuple[Measure, Predict]] = {
     ),
     "h', without replacement": (lambda case, seed: case.h(_passes(case, seed)), theory.h_after_pass),
     "h', two passes": (lambda case, seed: case.h(_passes(case, seed, 2)), theory.h_butterfly),
+    "h', ranges in rounds": (lambda case, seed: case.h(_rounds(case, seed)), lambda data, n: _in_rounds(data, n).h),
     "H, CorgiPile": (lambda case, seed: case.window(orders.corgipile(case.layout, seed, 0)), theory.window_random),
     "H, Corgi², random picks": (
         lambda case, seed: case.window(orders.corgi2(case.layout, seed, 0, picks="random")),
@@ -81,6 +99,10 @@ METHODS: dict[str, tuple[Measure, Predict]] = {
     "H, Corgi², even picks": (
         lambda case, seed: case.window(orders.corgi2(case.layout, seed, 0)),
         lambda data, n: theory.window_even(data, n, n),
+    ),
+    "H, Corgi², ranges in rounds": (
+        lambda case, seed: case.window(orders.online(_rounds(case, seed), case.layout.buffer, seed, 0)),
+        lambda data, n: _in_rounds(data, n).window(n),
     ),
     "H, full shuffle": (
         lambda case, seed: case.window(orders.random_access(case.layout, seed, 0)),

@@ -4,6 +4,7 @@ Orders come from the real thing wherever corgi2 has it: shards are written, ``co
 ``corgi2.Loader`` feeds the network. The others are index orders on the same examples in memory.
 """
 
+import re
 import shutil
 import tempfile
 import time
@@ -22,7 +23,7 @@ from corgi2 import theory
 from corgi2.online import Picks
 from corgi2.order.simulate import ORDERS, Layout, h_of_labels
 from experiments.data import SHARDS, make_once
-from experiments.examples import Images, Labels, Pixels, write_shards
+from experiments.examples import Images, Labels, Pixels, record_bytes, write_shards
 from experiments.quality import h_of_products, spread_of_classes
 
 BUFFER = "2GB"
@@ -36,7 +37,7 @@ class Arm:
     """One way to order the examples, one network."""
 
     method: str
-    """One of `ORDERS`."""
+    """One of `ORDERS`, or ranges in rounds of another size."""
     b: int
     n: int
     norm: str = "batch"
@@ -50,6 +51,17 @@ class Arm:
     def is_real(self) -> bool:
         """Whether the order is made by corgi2's own command and loader."""
         return self.method.startswith("Corgi")
+
+    @property
+    def passes(self) -> int:
+        """Offline passes."""
+        return 2 if "2 passes" in self.method else int(self.method.startswith("Corgi²"))
+
+    @property
+    def ranges(self) -> int | None:
+        """How many each block is read in, if it is read in rounds."""
+        found = re.search(r"ranges of 1/(\d+) in rounds", self.method)
+        return int(found[1]) if found else None
 
     def layout(self, total: int) -> Layout:
         return Layout(total // self.b, self.b, self.n)
@@ -74,21 +86,11 @@ class Order:
 
     def prepare(self, stored: Path) -> None:
         """Mix the shards, where the method does."""
-        if not self.arm.method.startswith("Corgi²"):
+        if self.arm.passes == 0:
             self.folder = stored
             return
         self.folder = Path(tempfile.mkdtemp(dir=SHARDS)) / "mixed"
-        passes = 2 if "2 passes" in self.arm.method else 1
-        replaced = "with replacement" in self.arm.method
-        corgi2.shuffle(
-            stored,
-            self.folder,
-            buffer=BUFFER,
-            buffer_blocks=self.arm.n,
-            seed=self.seed,
-            passes=passes,
-            with_replacement=replaced,
-        )
+        mix(self.images, self.arm, self.seed, stored, self.folder)
 
     def clean(self) -> None:
         if self.folder.name == "mixed":
@@ -116,9 +118,25 @@ class Order:
             return theory.requests_random_access(total, epochs)
         if self.arm.method == "shuffle once":
             return theory.requests_shuffle_once(total, blocks, epochs)
-        if self.arm.method.startswith("Corgi²"):
-            return theory.requests_corgi2(blocks, blocks, epochs, 2 if "2 passes" in self.arm.method else 1)
+        if self.arm.ranges:
+            return theory.requests_rounds(blocks, self.arm.ranges, blocks, epochs)
+        if self.arm.passes:
+            return theory.requests_corgi2(blocks, blocks, epochs, self.arm.passes)
         return theory.requests_corgipile(blocks, epochs)
+
+
+def mix(images: Images, arm: Arm, seed: int, source: Path, target: Path) -> corgi2.Report:
+    """The offline pass of an arm, or both. Nobody keeps an index: what ranges need is found by one more read."""
+    return corgi2.shuffle(
+        source,
+        target,
+        buffer=BUFFER,
+        buffer_blocks=arm.n,
+        seed=seed,
+        passes=arm.passes,
+        with_replacement="with replacement" in arm.method,
+        range_size=arm.b // arm.ranges * record_bytes(images) if arm.ranges else None,
+    )
 
 
 def network(shape: tuple[int, ...], classes: int, norm: str) -> nn.Sequential:

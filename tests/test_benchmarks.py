@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import decode, foundation, network, online, scale, workers
+from benchmarks import decode, foundation, network, online, pieces, scale, workers
 from benchmarks.programs import Program, run
 
 pytestmark = pytest.mark.slow
@@ -64,3 +64,11 @@ def test_loader_first_batch_and_offline_pass_are_measured_against_raw_requests(
     network.main(["--rounds", "1", "--offline-buffer", "2MB"])
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| tar") or "parquet" in line]
     assert len(rows) == 2 * 2 * 4, "two kinds, directly and behind the link; two loaders, a first batch, a pass"
+
+
+def test_pieces_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "SHARD_BYTES", 10_000_000)
+    tiny = list(pieces.measure_tiny(tmp_path, 40, 1))
+    ranges = list(pieces.measure_ranges(tmp_path, 20_000_000, 1))
+    assert [result.ratio > 0 for result in (*tiny, *ranges)] == [True] * 5
+    assert ranges[1].what.endswith("MB of tar, ranges of 4000 KB: speed against whole blocks")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,7 +27,9 @@ from experiments import (
     figure5,
     images,
     measuring,
+    passes,
     recipes,
+    restore,
     runs,
     show,
     significance,
@@ -101,7 +104,7 @@ def test_table_1_counts_what_the_formulas_say(tmp_path: Path) -> None:
 
 
 def test_figure_5_has_h_rise_with_blocks(tmp_path: Path) -> None:
-    found = figure5.compare(examples.made_up(4, 60, (1, 6, 6)), {0.1: ((3, 8), (6, 4), (12, 2))}, seeds=2)
+    found = figure5.compare(examples.made_up(4, 60, (1, 6, 6)), {0.1: ((5, 8), (10, 4), (20, 2))}, seeds=2)
     by_b = [point["H"] for point in found if point["method"] == "CorgiPile"]
     assert by_b == sorted(by_b)
     assert all(point["accuracy"] > 25 for point in found)
@@ -132,6 +135,7 @@ ARMS = [
     Arm("Corgi², random picks", 10, 4),
     Arm("Corgi², even picks", 10, 4),
     Arm("Corgi², 2 passes, even picks", 10, 4),
+    Arm("Corgi², ranges of 1/2 in rounds", 10, 4),
     Arm("Corgi², with replacement", 10, 4),
     Arm("random access", 10, 4, "group"),
 ]
@@ -145,9 +149,8 @@ def test_a_network_is_trained_from_every_order(arm: Arm, tmp_path: Path) -> None
     assert len(found["epochs"]) == 2
     assert found["epochs"][1]["cpu_seconds"] > found["epochs"][0]["cpu_seconds"] > 0
     assert 0 <= found["accuracy"] <= 100
-    assert found["requests"] == {"random access": 320, "sliding window": 32, "CorgiPile": 32}.get(
-        arm.method, 96 if "2 passes" in arm.method else 64
-    )
+    known = {"random access": 320, "sliding window": 32, "CorgiPile": 32, "Corgi², ranges of 1/2 in rounds": 80}
+    assert found["requests"] == known.get(arm.method, 96 if "2 passes" in arm.method else 64)
     if arm.method == "CorgiPile":
         assert found["H_labels"] > 3
     assert not [file for file in (tmp_path / "data").iterdir() if file.name != "made-up-10"], (
@@ -170,6 +173,24 @@ def test_the_loader_gives_the_pixels_that_belong_to_the_numbers() -> None:
     assert np.array_equal(np.sort(numbers), np.arange(160))
     assert np.array_equal(np.concatenate([batch.x for batch in batches]), made.x[numbers])
     assert np.array_equal(np.concatenate([batch.y for batch in batches]), made.y[numbers])
+
+
+def test_blocks_are_read_in_as_many_ranges_as_the_arm_says(tmp_path: Path) -> None:
+    made, arm = examples.made_up(4, 40, (3, 16, 16)), Arm("Corgi², ranges of 1/2 in rounds", 10, 4)
+    report = training.mix(made, arm, 1, training.stored(made, "made-up", 10), tmp_path / "out")
+    assert (arm.passes, arm.ranges, report.reads) == (1, 2, 32)
+
+
+def test_offline_passes_are_timed_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = examples.ImageSet("made-up", data.Origin("", "nowhere"), lambda _: examples.made_up(4, 40, (3, 16, 16)))
+    monkeypatch.setattr(passes, "PROTOCOLS", {"made-up": images.Protocol(made, [], epochs=1, seeds=1, batch=10)})
+    monkeypatch.setattr(passes, "SHAPES", {"made-up": (10, 4)})
+    monkeypatch.setattr(passes, "METHODS", (images.EVEN, images.TWICE, "Corgi², ranges of 1/2 in rounds"))
+    monkeypatch.setattr(passes, "SHARDS", tmp_path / "data")
+    passes.main(["--data", str(tmp_path), "--repeats", "1", "--out", str(tmp_path)])
+    rows = _read(tmp_path, "passes")["rows"]
+    assert [(row["reads"], row["writes"]) for row in rows] == [(16, 16), (32, 32), (32, 16)]
+    assert all(row["seconds"] > 0 and row["cpu_seconds"] > 0 for row in rows)
 
 
 def test_a_run_that_was_cut_off_continues(tmp_path: Path) -> None:
@@ -213,7 +234,9 @@ def test_images_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(images, "PROTOCOLS", {"made-up": protocol})
     monkeypatch.setattr(tables, "PROBLEMS", {})
     images.run("made-up", tmp_path, 2)
-    images.run("made-up", tmp_path, 2)  # there is nothing left to do
+    images.run("made-up", tmp_path, 2, ["random access"])  # there is nothing left to do
+    with pytest.raises(SystemExit, match="there is no arm 'x'; there are: random access; CorgiPile"):
+        images.run("made-up", tmp_path, 2, ["x"])
     show.main(["--out", str(tmp_path / "out")])
     found = _read(tmp_path / "out", "made-up")
     assert len(found["runs"]) == 6
@@ -224,6 +247,10 @@ def test_images_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.Monkey
     show.main(["--from", str(tmp_path / "out"), "--out", str(tmp_path / "again")])
     for name in ("made-up.json", "made-up.svg", "accuracy-against-h.svg"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+    shutil.rmtree(tmp_path / "runs")
+    assert restore.restore("made-up", protocol.key, tmp_path / "out") == 6
+    assert restore.restore("made-up", protocol.key, tmp_path / "out") == 0, "they are there"
+    assert [show._lean(run) for run in runs.kept(protocol.key)] == found["runs"]
 
 
 def test_tables_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -371,7 +398,8 @@ def test_images_of_any_shape_become_those_of_a_recipe() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [content, figure1, figure5, images, measuring, recipes, show, table1, tables, theorem1, theorem2]
+    "command",
+    [content, figure1, figure5, images, measuring, passes, recipes, restore, show, table1, tables, theorem1, theorem2],
 )
 def test_every_command_explains_itself(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):

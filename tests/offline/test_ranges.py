@@ -158,12 +158,18 @@ def test_the_index_says_which_round_and_group_a_block_was_made_in(suffix: str, t
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_the_bytes_are_the_same_whatever_the_workers_and_an_index_saves_the_scan(suffix: str, tmp_path: Path) -> None:
+def test_the_bytes_are_the_same_whatever_the_workers_and_an_index_saves_the_scan(
+    suffix: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     source, size = _source(tmp_path / "in", suffix)
     for workers in (1, 4):
         shuffle(source, tmp_path / f"{workers}", buffer=10**6, range_size=size, workers=workers, force=True)
+    told = [each.getMessage() for each in caplog.records]
+    assert sum("this process reads" in each for each in told) == (0 if suffix == ".parquet" else 2)
     corgi2.index(source, block_size=size // 4)
+    caplog.clear()
     shuffle(source, tmp_path / "indexed", buffer=10**6, range_size=size, force=True)
+    assert not any("this process reads" in each.getMessage() for each in caplog.records)
     one, four, indexed = (
         {path: data for path, data in content(tmp_path / name).items() if "corgi2" not in path}
         for name in ("1", "4", "indexed")

@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from corgi2.dataset import DONE_NAME, PLAN_NAME, run_folder, seal, unseal
@@ -66,7 +66,7 @@ class Marker:
         return self.input == self.output + self.held
 
     def encode(self) -> bytes:
-        return seal(json.dumps(asdict(self), indent=1, default=bytes.hex).encode())
+        return seal(json.dumps(self, default=_plain).encode())
 
     @staticmethod
     def decode(data: bytes | bytearray, name: str, way_out: str = "delete it to make its group again") -> "Marker":
@@ -76,11 +76,16 @@ class Marker:
             raise SourceError(f"{name}: the marker is damaged ({error}); {way_out}") from error
 
 
-def _marker(fields: dict[str, Any]) -> Marker:
-    shards, held = (tuple(map(_new_shard, fields[name])) for name in ("shards", "held_shards"))
-    taken, given, aside = (Digest(**fields[name]) for name in ("input", "output", "held"))
-    skipped = decode_skipped(fields["skipped"])
-    return Marker(fields["group"], taken, given, shards, skipped, fields["plan"], aside, held)
+def _plain(value: Any) -> Any:
+    """What JSON knows. A marker may have thousands of shards: `asdict` would copy all of them."""
+    return value.hex() if isinstance(value, bytes) else {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def _marker(found: dict[str, Any]) -> Marker:
+    shards, held = (tuple(map(_new_shard, found[name])) for name in ("shards", "held_shards"))
+    taken, given, aside = (Digest(**found[name]) for name in ("input", "output", "held"))
+    skipped = decode_skipped(found["skipped"])
+    return Marker(found["group"], taken, given, shards, skipped, found["plan"], aside, held)
 
 
 def _new_shard(shard: dict[str, Any]) -> NewShard:

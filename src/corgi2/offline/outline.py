@@ -120,7 +120,8 @@ def _in_ranges(source: Source, range_bytes: int, buffer_bytes: int) -> Index:
     block_bytes = max(1, range_bytes // _BLOCKS_A_RANGE)
     if traits.has_record_ranges:
         _log.warning(
-            "%s: finding where ranges of %s begin: reading %s once more (corgi2 index --block-size %d would keep it)",
+            "%s: finding where ranges of %s begin: this process reads %s once more "
+            "(corgi2 index --block-size %d would keep it)",
             source.url,
             format_size(range_bytes),
             format_size(sum(entry.size for entry in source.entries)),

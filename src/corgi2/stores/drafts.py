@@ -21,7 +21,7 @@ class Drafts:
 
     def __init__(self, name: Callable[[], str]) -> None:
         self._name = name
-        self._open: dict[int, tuple[str, Path]] = {}
+        self._open: dict[int, tuple[str, str]] = {}
         """By descriptor: where it lies, and where it will."""
 
     def __enter__(self) -> "Drafts":
@@ -34,8 +34,9 @@ class Drafts:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108 - there may be many
 
-    def write(self, final: Path, data: bytes) -> None:
-        temporary = f"{final.parent}/{self._name()}"
+    def write(self, folder: str, final: str, data: bytes) -> None:
+        """A file that will lie in this folder, under this path."""
+        temporary = f"{folder}/{self._name()}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         self._open[fd] = temporary, final
         rest = memoryview(data)
@@ -43,21 +44,20 @@ class Drafts:
             rest = rest[os.write(fd, rest) :]
         _start_writing(fd)
 
-    def publish(self) -> list[tuple[Path, os.stat_result]]:
-        """Give all files their names; returns the status of each, since another process may consume it soon."""
+    def publish(self) -> list[os.stat_result]:
+        """Give all files their names, which last once their folders are flushed; returns the status of each, since
+        another process may consume it soon."""
         for fd in reversed(self._open):
             os.fsync(fd)
-        done = [(final, os.fstat(fd)) for fd, (_, final) in self._open.items()]
+        done = [os.fstat(fd) for fd in self._open]
         for fd, (temporary, final) in list(self._open.items()):
             os.replace(temporary, final)  # noqa: PTH105 - there may be many
             del self._open[fd]
             os.close(fd)
-        for folder in {final.parent for final, _ in done}:
-            flush_folder(folder)
         return done
 
 
-def flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path | str) -> None:
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

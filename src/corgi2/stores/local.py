@@ -55,9 +55,10 @@ class LocalStore:
     def list(self, folder: str = "", levels: int | None = None) -> list[Entry]:
         self.requests.count(lists=1)
         root = Path(self.url)
+        above = len(os.path.join(root, ""))  # noqa: PTH118 - text, as there may be many
         with _clear_errors():
             found = [
-                self._listed(Path(each.path).relative_to(root).as_posix(), each.stat(), is_linked or each.is_symlink())
+                self._listed(each.path[above:], each.stat(), is_linked or each.is_symlink())
                 for each, is_linked in _walk(root / folder, levels)
                 if _is_there(each)
             ]
@@ -74,7 +75,7 @@ class LocalStore:
 
     def readinto(self, entry: Entry, start: int, buffer: memoryview, ranges: int = 1) -> None:  # noqa: ARG002
         self.requests.count(reads=1)
-        with _clear_errors(Path(self.url, entry.path)), self._opened(entry) as fd:
+        with _clear_errors(self._place(entry.path)), self._opened(entry) as fd:
             done = 0
             while done < len(buffer):
                 got = os.preadv(fd, [buffer[done:]], start + done)
@@ -89,7 +90,7 @@ class LocalStore:
     def _opened(self, entry: Entry) -> Iterator[int]:
         """The file that was listed, before it is read and after."""
         try:
-            fd = os.open(Path(self.url, entry.path), os.O_RDONLY)
+            fd = os.open(self._place(entry.path), os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             raise ChangedError(f"{self.url}/{entry.path}: {GONE}") from None
         try:
@@ -98,6 +99,10 @@ class LocalStore:
             self._check_listed(entry, os.fstat(fd))
         finally:
             os.close(fd)
+
+    def _place(self, path: str) -> str:
+        """Where a file lies: as text, since there may be many."""
+        return os.path.join(self.url, path)  # noqa: PTH118
 
     def _listed(self, path: str, status: os.stat_result, is_linked: bool) -> Entry:
         if not is_text(path):
@@ -122,17 +127,24 @@ class LocalStore:
 
     def publish_together(self, files: Iterable[tuple[str, Iterable[Buffer]]]) -> Sequence[Entry]:
         """All are written, then all flushed, then all renamed, then the folders flushed."""
+        paths, folders = [], set()
         with Drafts(_temporary_name) as drafts:
             for path, pieces in files:
-                final, data = Path(self.url, path), b"".join(map(bytes, pieces))
+                final, data = self._place(path), b"".join(map(bytes, pieces))
+                folder = os.path.dirname(final)  # noqa: PTH120
                 with _clear_errors(final):
-                    _make_folder(final.parent)
-                    drafts.write(final, data)
+                    if folder not in folders:
+                        _make_folder(Path(folder))
+                    drafts.write(folder, final, data)
+                folders.add(folder)
+                paths.append(path)
                 self.requests.count(writes=1)
-            with _clear_errors(Path(self.url)):
+            with _clear_errors(self.url):
                 statuses = drafts.publish()
-        root = Path(self.url)
-        return [Entry(final.relative_to(root).as_posix(), status.st_size, _etag(status)) for final, status in statuses]
+            for folder in folders:
+                with _clear_errors(folder):
+                    flush_folder(folder)
+        return [Entry(path, status.st_size, _etag(status)) for path, status in zip(paths, statuses, strict=True)]
 
     def create(self, path: str, data: bytes) -> bool:
         self.requests.count(writes=1)
@@ -291,7 +303,7 @@ def _make_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _clear_errors(file: Path | None = None) -> Iterator[None]:
+def _clear_errors(file: Path | str | None = None) -> Iterator[None]:
     """Turns errors of the operating system into one line that names the file."""
     try:
         yield

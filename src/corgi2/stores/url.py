@@ -69,7 +69,11 @@ def parse_url(text: str) -> Url:
 
 def is_text(path: str) -> bool:
     """Whether a path of this machine, which may hold any bytes, is valid text."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in path)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def printable(path: str) -> str:
