@@ -2,7 +2,8 @@
 
 `source` finds shards (`patterns` has globs and braces, `splits` keeps train and validation apart), `scan` finds
 blocks (`schemas` must agree), `estimate` what they take, `indexing` is ``corgi2 index``, `index_tables` and
-`index_file` store the index. `blocks` gives others the blocks: from the index, or else by a scan. `folder` knows the
+`index_file` store the index. `blocks` gives others the blocks: from the index, or else by a scan; `narrowing`
+those of some columns. `folder` knows the
 layout of ``.corgi2/``, and `sealing` the version and checksum of every file in it.
 """
 
@@ -23,6 +24,7 @@ from corgi2.dataset.index_tables import (
     without,
 )
 from corgi2.dataset.indexing import Indexed, index
+from corgi2.dataset.narrowing import narrow, refuse_nulls
 from corgi2.dataset.patterns import pattern_of
 from corgi2.dataset.scan import Survey, index_source, sketch_source, survey_source
 from corgi2.dataset.schemas import schema_difference
@@ -59,10 +61,12 @@ __all__ = [
     "look",
     "make_index",
     "merge",
+    "narrow",
     "of_index",
     "open_catalog",
     "open_index",
     "pattern_of",
+    "refuse_nulls",
     "run_folder",
     "runs",
     "same_files",

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from corgi2.arguments import suggesting
 from corgi2.caching import open_cache
-from corgi2.dataset import Catalog, open_catalog
+from corgi2.dataset import Catalog, narrow, open_catalog, refuse_nulls
 from corgi2.errors import SourceError
 from corgi2.host import usable_memory
 from corgi2.online.batches import cut, joined
@@ -53,6 +53,8 @@ _SETTINGS = {
     "buffer_blocks",
     "buffer_bytes",
     "catalog",
+    "columns",
+    "fill",
     "repeat",
     "rules",
     "transform",
@@ -119,6 +121,8 @@ class Feed:
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         affinity: Affinity = "auto",
+        columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
     ) -> None:
         """
         Args:
@@ -149,6 +153,8 @@ class Feed:
             affinity: ``"node"`` lets blocks come back to the same nodes in every epoch, as a cache needs; the
                 launcher's variables tell how many ranks each node has, or give their numbers: ``[8, 8, 4]``. ``None``
                 deals all blocks to all ranks. ``"auto"`` is ``"node"`` with a cache.
+            columns: Of Parquet, the columns to read; the others cost neither memory nor requests.
+            fill: Of Parquet, what stands for missing values, by column: ``{"label": -1}``.
         """
         _check("picks", picks, ("even", "random"))
         _check("tail", tail, ("drop", "repeat", "keep"))
@@ -161,7 +167,13 @@ class Feed:
             whole_number("buffer_blocks", buffer_blocks, 1),
         )
         self.buffer_bytes = auto_buffer() if buffer == "auto" else parse_size(buffer)
-        self.catalog = _with_cache(open_catalog(src, src_options, not repeat, self.buffer_bytes), cache_dir, cache_size)
+        catalog = narrow(
+            open_catalog(src, src_options, not repeat, self.buffer_bytes), columns, fill, self.buffer_bytes
+        )
+        if batch_size is not None and batch_format == "numpy":
+            refuse_nulls(catalog)
+        self.catalog = _with_cache(catalog, cache_dir, cache_size)
+        self.columns, self.fill = columns and list(columns), fill and {name: repr(fill[name]) for name in fill}
         self.rules = Rules(seed, bool(shuffle), picks, tail, bool(drop_last))
         self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
         self.buffer_blocks, self._affinity = buffer_blocks, _affinity(affinity, cache_dir is not None)
@@ -389,13 +401,19 @@ class Feed:
                 "tail='keep', and no drop_last"
             )
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The rules that a state must share, as it records them."""
+        chosen = {"columns": self.columns, "fill": self.fill}
+        return asdict(self.rules) | {name: value for name, value in chosen.items() if value}
+
     def state(self, place: Place, workers: int) -> dict[str, Any]:
         """A place as JSON holds it."""
-        return state_of(place, self.world(workers), self.catalog, self.rules)
+        return state_of(place, self.world(workers), self.catalog, self.recorded)
 
     def place_of(self, state: Mapping[str, Any]) -> Place:
         """The place that a state names; one of other data, or of another order, is refused."""
-        return place_of(state, self.catalog, self.rules)
+        return place_of(state, self.catalog, self.recorded)
 
     def place_after(self, start: Place, turns: int, turn: int, workers: int) -> Place:
         """Where all ranks are after this many turns of their workers, of this many examples each."""
