@@ -53,6 +53,8 @@ def _differ(source: Path) -> list[str]:
         {"batch_size": 4},
         {"seed": 1},
         {"tail": "keep"},
+        {"cache_dir": source.parent / "cache"},
+        {"columns": ["t"]},
     ]
     loaders = [_loader(source, **(settings if rank else {})) for settings in changed]
     set_on_one = _loader(source)
@@ -75,13 +77,15 @@ def _differ(source: Path) -> list[str]:
 
 def test_each_difference_is_told_by_name_and_equal_ranks_hear_nothing(source: Path, tmp_path: Path) -> None:
     first, second = meet(tmp_path, 2, _differ, source)
-    assert first == [""] * 9
+    assert first == [""] * 11
     named = [
         "window=2 (elsewhere 4)",
         "workers=2 (elsewhere 1)",
         "item=4 (elsewhere 5)",
         "seed=1 (elsewhere 0)",
         "tail='keep' (elsewhere 'drop')",
+        "cache_dir=True (elsewhere False)",
+        "columns=['t'] (elsewhere None)",
         "epoch=3 (elsewhere 0)",
         "resumes=[[2, 1, 4, 5, 1, 5]] (elsewhere [])",
     ]

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -725,3 +726,23 @@ def test_a_process_that_ends_in_mid_epoch_reads_no_more_and_says_nothing(tmp_pat
     )
     assert not done.stderr
     assert done.stdout.rpartition("end")[2].count("read") <= 2 * 8  # those under way
+
+
+def test_a_rank_is_taken_from_jax_once_its_processes_have_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_source(tmp_path / "in", ".jsonl", [10] * 4)
+    met, process = [False], [0]
+    jax = SimpleNamespace(
+        distributed=SimpleNamespace(is_initialized=lambda: met[0]),
+        process_index=lambda: process[0],
+        process_count=lambda: 2,
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    assert Loader(tmp_path / "in").world_size == 1
+    met[0] = True
+    parts, states = [], []
+    for process[0] in range(2):
+        loader = Loader(tmp_path / "in", batch_size=5)
+        parts.append([text for batch in loader for text in batch["t"]])
+        states.append(loader.state_dict())
+    assert len(set(parts[0] + parts[1])) == len(parts[0] + parts[1]) == 40
+    assert states[0] == states[1]
