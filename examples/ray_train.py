@@ -10,20 +10,20 @@ import ray.train
 import torch
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
-from torch.utils.data import DataLoader
 
 import corgi2
-from corgi2.torch import CorgiDataset
+from corgi2.torch import CorgiLoader
 
 
 def train(config):
-    """Runs in every worker. The data set finds its rank by itself; do not pass its loader to prepare_data_loader."""
-    ds = CorgiDataset(config["data"], buffer="100MB", batch_size=64, seed=0)
+    """Runs in every worker. The loader finds its rank by itself, and prepare_data_loader leaves its part alone."""
+    loader = CorgiLoader(config["data"], buffer="100MB", batch_size=64, seed=0)
+    loader = ray.train.torch.prepare_data_loader(loader)  # only moves batches to the device
     model = ray.train.torch.prepare_model(torch.nn.Linear(32, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(2):
         seen = []
-        for batch in DataLoader(ds, batch_size=None):
+        for batch in loader:
             loss = torch.nn.functional.cross_entropy(model(torch.tensor(batch["x"])), torch.tensor(batch["label"]))
             optimizer.zero_grad()
             loss.backward()

@@ -5,10 +5,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader
 
 import corgi2
-from corgi2.torch import CorgiDataset
+from corgi2.torch import CorgiLoader
 
 if __name__ == "__main__":  # workers may import this file
     folder = Path(tempfile.mkdtemp())
@@ -18,8 +17,7 @@ if __name__ == "__main__":  # workers may import this file
         (folder / "raw" / f"train-{shard:06}.jsonl").write_text("\n".join(map(json.dumps, records)))
     corgi2.shuffle(folder / "raw", folder / "mixed", buffer="100MB")
 
-    ds = CorgiDataset(folder / "mixed", buffer="100MB", batch_size=64)
-    loader = DataLoader(ds, batch_size=None, num_workers=2)
+    loader = CorgiLoader(folder / "mixed", buffer="100MB", batch_size=64, num_workers=2)
     model = torch.nn.Linear(32, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(3):
@@ -30,5 +28,5 @@ if __name__ == "__main__":  # workers may import this file
             loss.backward()
             optimizer.step()
         print(f"epoch {epoch}: {len(loader)} batches, loss {loss:.3f}")
-        checkpoint = {"model": model.state_dict(), "data": ds.state_after(batches=len(loader), num_workers=2)}
-        torch.save(checkpoint, folder / "checkpoint.pt")  # later: ds.load_state_dict(checkpoint["data"])
+        checkpoint = {"model": model.state_dict(), "data": loader.state_dict()}  # at any batch, not only here
+        torch.save(checkpoint, folder / "checkpoint.pt")  # later: loader.load_state_dict(checkpoint["data"])

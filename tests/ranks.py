@@ -45,6 +45,7 @@ def _rank(rank: int, ranks: int, port: int, result: Path, run: Callable[..., Any
     os.environ |= {"MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "LOCAL_WORLD_SIZE": str(ranks)}
     os.environ |= {"ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo"}
     os.environ |= {"TORCHELASTIC_RUN_ID": "tests", "GROUP_RANK": "0"}  # as torchrun sets them, for Lightning
+    multiprocessing.set_start_method("fork", force=True)  # else each worker would import the frameworks again
     try:
         value = {"value": run(*arguments)}
         if torch.distributed.is_initialized():

@@ -47,3 +47,24 @@ def test_the_training_example_runs_and_learns() -> None:
     lines = re.findall(r"^epoch (\d): (\d+) batches, loss (\S+)$", done.stdout, re.MULTILINE)
     assert [line[:2] for line in lines] == [("0", "32"), ("1", "32"), ("2", "32")]
     assert float(lines[-1][2]) < 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        (
+            "numpy_train",
+            [r"numpy epoch 2: 32 batches, error 0\.[01]\d+", "22 batches of epoch 2 are left after its tenth"],
+        ),
+        ("accelerate_train", ["epoch 1: 32 batches, loss", "22 batches of epoch 2 are left after its tenth"]),
+        ("lightning_train", [r"epoch 0: step 32, loss", r"epoch 1: step 64, loss", r"epoch 2: step 96, loss 0\.[0-4]"]),
+        ("hf_train", [r"step 40: epoch 1\.25, loss", r"step 64: epoch 2\.0, loss 0\.[0-4]"]),
+    ],
+)
+def test_the_example_of_each_trainer_runs_and_goes_on_in_mid_epoch(name: str, lines: list[str]) -> None:
+    quiet = os.environ | {"ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1"}
+    script = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(script, check=True, capture_output=True, text=True, timeout=250, env=quiet)
+    for line in lines:
+        assert re.search(line, done.stdout), done.stdout

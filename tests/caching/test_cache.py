@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -265,6 +266,81 @@ def test_other_data_sets_make_room_the_longest_unused_first_but_not_those_in_use
     assert held.keys() == {"b", "c"}
     assert all(data.bytes == size and data.in_use for data in held.values())
     assert _bytes(cache) <= limit
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if "cache" in record.message]
+
+
+def test_a_limit_below_a_block_keeps_nothing_and_removes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in "ab":
+        write_source(tmp_path / name, ".jsonl", [30] * 4)
+    assert len(_yielded(_start(tmp_path / "a", tmp_path / "cache", "1GB", 0, 1, {}))) == 120
+    before = corgi2.cache(tmp_path / "cache")
+    loader = _loader(tmp_path / "b", tmp_path / "cache", cache_size=100)
+    for _ in range(2):
+        assert sum(_texts(loader).values()) == 120
+    held = {Path(data.url).name: data.bytes for data in corgi2.cache(tmp_path / "cache").data}
+    assert held == {"a": before.bytes, "b": 0}, "what nobody uses makes room for nothing that could not be kept"
+    assert [text for text in _warnings(caplog) if "is less than a block of" in text] == _warnings(caplog)[:1]
+
+
+def test_a_data_set_that_a_stopped_process_has_locked_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reading, "WAIT_SECONDS", 0.1)
+    write_source(tmp_path / "in", ".jsonl", [30] * 8)
+    assert len(_yielded(_start(tmp_path / "in", tmp_path / "cache", "1GB", 0, 1, {}))) == 240
+    (about,) = (tmp_path / "cache").glob("*/about")
+    fd = try_lock(about)
+    assert fd is not None
+    loader = _loader(tmp_path / "in", tmp_path / "cache")
+    waited = list[float]()
+    monkeypatch.setattr("corgi2.caching.reading.time.sleep", waited.append)
+    assert sum(_texts(loader).values()) == 240
+    assert waited == []
+    assert len(_warnings(caplog)) == 1
+    unlock(fd)
+
+
+@pytest.mark.parametrize("gone", ["all", "data", "counter"])
+def test_a_cache_that_vanishes_in_mid_run_is_at_most_one_warning(
+    gone: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_source(tmp_path / "in", ".jsonl", [30] * 8)
+    want = _texts(corgi2.Loader(tmp_path / "in", buffer="4MB", batch_size=16))
+    loader = _loader(tmp_path / "in", tmp_path / "cache", buffer_blocks=1)
+    batches = iter(loader)
+    found = Counter(next(batches)["t"])
+    for path in [tmp_path / "cache"] if gone == "all" else [*(tmp_path / "cache").glob("?" * 32)]:
+        (tmp_path / "cache" / "room").unlink() if gone == "counter" else shutil.rmtree(path)
+    for batch in batches:
+        found.update(batch["t"])
+    assert found == want
+    assert len(_warnings(caplog)) == (0 if gone == "counter" else 1)
+    assert _texts(loader) == want
+
+
+def test_a_cache_of_which_nothing_may_be_written_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a file system that is mounted read-only, or in a folder of another user."""
+    write_source(tmp_path / "in", ".jsonl", [30] * 4)
+    _texts(_loader(tmp_path / "in", tmp_path / "cache"))
+    real = os.open
+
+    def read_only(path: Any, flags: int, *mode: Any, **others: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY) and str(path).startswith(str(tmp_path / "cache")):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *mode, **others)
+
+    monkeypatch.setattr(os, "open", read_only)
+    loader = _loader(tmp_path / "in", tmp_path / "cache")
+    assert sum(_texts(loader).values()) == 120
+    assert len(_warnings(caplog)) == 1
+    assert "Read-only file system" in _warnings(caplog)[0]
 
 
 def test_a_shard_that_changed_is_not_read_from_the_cache(tmp_path: Path) -> None:

@@ -504,7 +504,7 @@ def test_rows_that_are_sure_to_take_little_do(held: str, counts: list[int], usua
     footer, limit = pq.read_metadata(pa.BufferReader(source)), 100_000
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "_SURE_BYTES", limit)
-        sure = repeats.sure_rows(pa.BufferReader(source), footer, 0, usual, limit)
+        sure = repeats.sure_rows(pa.BufferReader(source), footer, 0, range(footer.num_columns), usual, limit)
     sizes = [_length(row) - (len("keyother") if held == "map" else 0) for row in column]
     assert 1 <= sure.rows <= usual
     taken = [sum(sizes[at : at + sure.rows]) for at in range(len(sizes))]

@@ -53,6 +53,8 @@ def _differ(source: Path) -> list[str]:
         {"batch_size": 4},
         {"seed": 1},
         {"tail": "keep"},
+        {"cache_dir": source.parent / "cache"},
+        {"columns": ["t"]},
     ]
     loaders = [_loader(source, **(settings if rank else {})) for settings in changed]
     set_on_one = _loader(source)
@@ -61,7 +63,7 @@ def _differ(source: Path) -> list[str]:
     resumed_on_one = _loader(source)
     if rank:
         given = _loader(source)
-        given._journey._check = lambda _: None
+        given._journey._check = lambda *_: None
         next(iter(given))
         resumed_on_one.load_state_dict(json.loads(json.dumps(given.state_dict())))
         torch.distributed.barrier()
@@ -75,13 +77,15 @@ def _differ(source: Path) -> list[str]:
 
 def test_each_difference_is_told_by_name_and_equal_ranks_hear_nothing(source: Path, tmp_path: Path) -> None:
     first, second = meet(tmp_path, 2, _differ, source)
-    assert first == [""] * 9
+    assert first == [""] * 11
     named = [
         "window=2 (elsewhere 4)",
         "workers=2 (elsewhere 1)",
         "item=4 (elsewhere 5)",
         "seed=1 (elsewhere 0)",
         "tail='keep' (elsewhere 'drop')",
+        "cache_dir=True (elsewhere False)",
+        "columns=['t'] (elsewhere None)",
         "epoch=3 (elsewhere 0)",
         "resumes=[[2, 1, 4, 5, 1, 5]] (elsewhere [])",
     ]
@@ -126,3 +130,28 @@ def _look_alone(source: Path) -> int:
 
 def test_a_rank_that_looks_alone_never_hangs(source: Path, tmp_path: Path) -> None:
     assert meet(tmp_path, 2, _look_alone, source) == [5, 0]
+
+
+def _peek(source: Path, sets: bool) -> list[list[str]]:
+    """Rank 0 looks at a batch, and then both ranks train in step."""
+    rank, loader, given = _join(), _loader(source), list[list[str]]()
+    if rank == 0:
+        next(iter(loader))
+    for epoch in range(2):
+        if sets:
+            loader.set_epoch(epoch)
+        for batch in loader:
+            given.append(texts(batch))
+            torch.distributed.barrier()
+    return given
+
+
+def test_a_rank_that_has_looked_at_a_batch_is_not_an_epoch_ahead_unnoticed(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError) as told:
+        meet(tmp_path, 2, _peek, source, False)
+    assert "rank 0 has left this epoch at batch 1 and is in the next one, while rank 1 goes on" in str(told.value)
+    first, second = meet(tmp_path / "set", 2, _peek, source, True)
+    for epoch in range(2):
+        part = slice(epoch * 6, epoch * 6 + 6)
+        names = list(itertools.chain(*first[part], *second[part]))
+        assert len(set(names)) == len(names) == 60

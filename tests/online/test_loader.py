@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -314,7 +315,7 @@ def test_batches_are_arrays_of_numbers_and_lists_of_all_else(tmp_path: Path) -> 
 def test_integers_with_nulls_are_refused_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.parquet").write_bytes(parquet_of(pa.table({"n": [1, None]})))
-    with pytest.raises(SourceError, match="'n' of int64 has nulls.*batch_format='arrow'"):
+    with pytest.raises(SourceError, match="'n' of int64 has nulls.*batch_format=.arrow."):
         list(Loader(tmp_path / "in", batch_size=2))
 
 
@@ -650,7 +651,7 @@ def test_lists_of_one_length_are_matrices_in_every_batch(tmp_path: Path) -> None
     found = np.concatenate([batch["v"] for batch in batches])
     assert np.isnan(found[5]).all()
     assert found[6:].tolist() == rows[6:]
-    with pytest.raises(SourceError, match="the column 'v' of .* has nulls, which a NumPy array cannot hold"):
+    with pytest.raises(SourceError, match="the column 'v' of .* has nulls, which an array cannot hold"):
         list(Loader(tmp_path / "whole", batch_size=4))
 
 
@@ -725,3 +726,23 @@ def test_a_process_that_ends_in_mid_epoch_reads_no_more_and_says_nothing(tmp_pat
     )
     assert not done.stderr
     assert done.stdout.rpartition("end")[2].count("read") <= 2 * 8  # those under way
+
+
+def test_a_rank_is_taken_from_jax_once_its_processes_have_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_source(tmp_path / "in", ".jsonl", [10] * 4)
+    met, process = [False], [0]
+    jax = SimpleNamespace(
+        distributed=SimpleNamespace(is_initialized=lambda: met[0]),
+        process_index=lambda: process[0],
+        process_count=lambda: 2,
+    )
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    assert Loader(tmp_path / "in").world_size == 1
+    met[0] = True
+    parts, states = [], []
+    for process[0] in range(2):
+        loader = Loader(tmp_path / "in", batch_size=5)
+        parts.append([text for batch in loader for text in batch["t"]])
+        states.append(loader.state_dict())
+    assert len(set(parts[0] + parts[1])) == len(parts[0] + parts[1]) == 40
+    assert states[0] == states[1]

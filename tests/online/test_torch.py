@@ -469,6 +469,18 @@ def test_a_stateful_data_loader_goes_on_with_the_next_epoch_after_a_whole_one(
     assert [_read(fresh), _read(fresh)] == expected[2:]
 
 
+@pytest.mark.parametrize(("before", "cut", "after"), [(2, 1, 1), (1, 0, 2), (1, 3, 2)])
+def test_a_stateful_data_loader_with_other_workers_is_told_the_way_out(
+    before: int, cut: int, after: int, source: Path
+) -> None:
+    loader = StatefulDataLoader(_dataset(source), batch_size=None, num_workers=before)
+    _first(loader, cut)
+    other = StatefulDataLoader(_dataset(source), batch_size=None, num_workers=after)
+    other.load_state_dict(loader.state_dict())
+    with pytest.raises(ValueError, match=f"is of num_workers={before}, and there are {after}; give as many, or use"):
+        iter(other)
+
+
 class _SlowToLoad(CorgiDataset):
     """Its first worker begins when the others have loaded their states, and begun."""
 

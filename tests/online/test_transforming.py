@@ -123,7 +123,7 @@ def test_an_error_names_the_shard_and_the_example_and_comes_in_its_turn(
     assert [repr(item) for item in itertools.islice(items, turn)] == [repr(item) for item in plain[:turn]]
     with pytest.raises(ValueError, match="not an image") as failure:
         next(items)
-    (note,) = failure.value.__notes__
+    note, *more = failure.value.__notes__
     suffix = next(source.iterdir()).suffix
     if batch_size is None:
         place = "record 1 of the block at byte " if suffix == ".parquet" else "record 11 of the block at byte 0"
@@ -131,6 +131,7 @@ def test_an_error_names_the_shard_and_the_example_and_comes_in_its_turn(
         assert ("key" in note) == (suffix == ".tar")
     else:
         assert note.startswith("in the transform of a batch of 5 examples, the last of which is ")
+    assert ["transform gets the columns of a batch" in text for text in more] == [True] * (batch_size is not None)
     assert list(items) == []
 
 

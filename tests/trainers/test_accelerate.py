@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from corgi2.records.shard import WatchedShard
 from corgi2.torch import CorgiDataset, CorgiLoader
 from tests.ranks import meet
 from tests.trainers.common import EXAMPLES, Model, numbers, write_numbers
@@ -80,16 +82,34 @@ def _gather(source: Path) -> dict[str, Any]:
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
-    found = {}
+    found = dict[str, Any]()
     for size, tail, workers in [(5, "repeat", 0), (5, "repeat", 2), (4, "repeat", 0), (15, "drop", 0)]:
         loader = accelerator.prepare(_loader(source, batch_size=size, tail=tail, num_workers=workers))
         gathered = [accelerator.gather_for_metrics(batch["number"]).tolist() for batch in loader]
         found[f"{size} {tail} {workers}"] = sorted(itertools.chain(*gathered))
+        if (size, tail, workers) == (15, "drop", 0):
+            found["reads"] = _reads(loader)
     return found
+
+
+def _reads(loader: CorgiLoader) -> list[list[int]]:
+    """The byte ranges of blocks that one more epoch reads."""
+    ranges, real = list[list[int]](), WatchedShard.readinto
+
+    def noting(self: WatchedShard, start: int, buffer: memoryview) -> None:
+        ranges.append([int(Path(self.name).stem), start, len(buffer)])
+        real(self, start, buffer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WatchedShard, "readinto", noting)
+        sum(1 for _ in loader)
+    return ranges
 
 
 def test_metrics_are_gathered_from_every_example_once(source: Path, tmp_path: Path) -> None:
     first, second = meet(tmp_path, 2, _gather, source)
+    blocks = first.pop("reads") + second.pop("reads")
+    assert len(blocks) <= len({tuple(block) for block in blocks}) + 1, "but for one that the ranks share at the end"
     assert first == second
     for name, found in first.items():
         if "repeat" in name:
@@ -99,8 +119,8 @@ def test_metrics_are_gathered_from_every_example_once(source: Path, tmp_path: Pa
 
 
 def _skip(source: Path) -> list[Any]:
-    """An epoch whose first batches are skipped, the one after it, and what is refused."""
-    from accelerate import Accelerator
+    """An epoch whose first batches are skipped, the one after it, what is refused, and where batches are put."""
+    from accelerate import Accelerator, PartialState
 
     accelerator = Accelerator(cpu=True)
     whole, loader = _loader(source, num_workers=1), accelerator.prepare(_loader(source, num_workers=1))
@@ -111,6 +131,10 @@ def _skip(source: Path) -> list[Any]:
     plain = accelerator.prepare(torch.utils.data.DataLoader(CorgiDataset(source, batch_size=5), batch_size=None))
     with pytest.raises(RuntimeError, match="give a CorgiLoader to accelerator.prepare"):
         list(plain)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(accelerator.state._shared_state, "device", torch.device("meta"))
+        patch.setitem(PartialState._shared_state, "device", torch.device("meta"))
+        assert {batch["x"].device.type for batch in loader} == {"meta"}
     return epochs
 
 
@@ -137,7 +161,7 @@ def _until_killed(source: Path, folder: Path, steps: int) -> list[list[int]]:
     if steps == 4:
         (folder / f"seen-{accelerator.process_index}").write_text(json.dumps(given))
         accelerator.wait_for_everyone()
-        os._exit(9)
+        os.kill(os.getpid(), signal.SIGKILL)
     return given
 
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 
 from corgi2.torch import CorgiDataset
 from tests.ranks import meet
-from tests.trainers.common import EXAMPLES, Model, numbers, write_numbers
+from tests.trainers.common import COUNTS, EXAMPLES, Model, numbers, write_numbers
 
 pytestmark = pytest.mark.slow
 BATCHES = 8
 """Of 4 examples, on each of two ranks."""
+BLOCKS = sum(-(-count // 5) for count in COUNTS)
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +65,17 @@ def _train(source: Path, folder: Path) -> dict[str, Any]:
     trainer = _trainer(source, folder, seen)
     trainer.train()
     metrics = trainer.evaluate()
-    _trainer(source, folder, again).train(resume_from_checkpoint=str(folder / "checkpoint-3"))
-    return {"seen": seen, "again": again, "gathered": metrics["eval_gathered"], "steps": trainer.state.global_step}
+    resumed = _trainer(source, folder, again, dataloader_num_workers=0)  # one worker reads like none
+    requests = resumed.train_dataset.catalog.source.store.requests
+    before = requests.reads
+    resumed.train(resume_from_checkpoint=str(folder / "checkpoint-3"))
+    return {
+        "seen": seen,
+        "again": again,
+        "gathered": metrics["eval_gathered"],
+        "steps": trainer.state.global_step,
+        "reads": requests.reads - before,
+    }
 
 
 def test_it_trains_evaluates_and_resumes_in_mid_epoch(source: Path, tmp_path: Path) -> None:
@@ -73,6 +84,7 @@ def test_it_trains_evaluates_and_resumes_in_mid_epoch(source: Path, tmp_path: Pa
         assert (len(rank["seen"]), rank["steps"]) == (2 * BATCHES, BATCHES)
         assert rank["again"] == rank["seen"][6:]
         assert rank["gathered"] == list(range(EXAMPLES))
+        assert rank["reads"] <= len(COUNTS) + BLOCKS // 2 + 1 + 4, "footers, the second epoch, and two buffers"
     for epoch in range(2):
         part = slice(epoch * BATCHES, (epoch + 1) * BATCHES)
         counts = Counter(itertools.chain(*(batch for rank in ranks for batch in rank["seen"][part])))
@@ -89,7 +101,7 @@ def _until_killed(source: Path, folder: Path, steps: int) -> list[list[int]]:
         def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
             if state.global_step == steps:
                 (folder / f"seen-{os.environ['RANK']}").write_text(json.dumps(seen))
-                os._exit(9)
+                os.kill(os.getpid(), signal.SIGKILL)
 
     seen = list[list[int]]()
     trainer = _trainer(source, folder, seen, gradient_accumulation_steps=1, dataloader_num_workers=0)
@@ -118,3 +130,23 @@ def test_a_plain_trainer_is_refused_with_both_ways_out(source: Path, tmp_path: P
     for text in meet(tmp_path, 2, _refused, source, tmp_path / "out"):
         assert "corgi2.hf.CorgiTrainer" in text
         assert "rank=0, world_size=1" in text
+
+
+def _with_text(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample | {"text": f"number {sample['number']}"}
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_collators_get_samples_without_the_columns_that_the_model_does_not_know(
+    removes: bool, source: Path, tmp_path: Path
+) -> None:
+    got = list[set[str]]()
+
+    def collate(samples: list[dict[str, Any]]) -> dict[str, Any]:
+        got.extend(set(sample) for sample in samples)
+        return {"number": [sample["number"] for sample in samples]}
+
+    trainer = _trainer(source, tmp_path, [], dataloader_num_workers=0, remove_unused_columns=removes)
+    trainer.train_dataset.transform, trainer.data_collator = _with_text, collate
+    assert len(next(iter(trainer.get_train_dataloader()))["number"]) == 4
+    assert got == [{"number", "x", "labels"} | ({"text"} if not removes else set())] * 4

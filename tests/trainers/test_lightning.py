@@ -1,7 +1,9 @@
 """Lightning: `Trainer.fit` on a `CorgiLoader`, and restarts from checkpoints wherever they were made."""
 
 import itertools
+import json
 import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,38 @@ def test_a_restart_from_any_checkpoint_gives_what_an_unbroken_training_gives(sou
         assert [batch for _, batch in limited] == [batch for at, (_, batch) in enumerate(whole) if at % BATCHES < 4]
         for name, done in {"step-4": 4, "epoch-1": 8}.items():
             assert rank[f"limited {name}"] == limited[done:], name
+
+
+def _until_killed(source: Path, folder: Path, steps: int) -> list[Any]:
+    """Goes on from the last checkpoint, if there is one, which is made every second step; killed after some steps, if
+    so told."""
+    import lightning.pytorch as pl
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    class Killing(pl.Callback):  # type: ignore[misc]
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+            if trainer.global_step == steps:
+                (folder / f"seen-{os.environ['RANK']}").write_text(json.dumps(seen))
+                trainer.strategy.barrier()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    seen = list[Any]()
+    trainer = _trainer(2)
+    trainer.callbacks += [ModelCheckpoint(folder, save_last=True, every_n_train_steps=2), Killing()]
+    last = folder / "last.ckpt"
+    trainer.fit(_module(seen), _loader(source, num_workers=1), ckpt_path=str(last) if last.exists() else None)
+    return seen
+
+
+def test_a_training_that_is_killed_goes_on_as_if_it_had_not_been(source: Path, tmp_path: Path) -> None:
+    whole = meet(tmp_path, 2, _until_killed, source, tmp_path / "unbroken", 0)
+    broken = tmp_path / "broken"
+    with pytest.raises(AssertionError, match="it ended early"):
+        meet(tmp_path / "first", 2, _until_killed, source, broken, 9)
+    rest = meet(tmp_path / "second", 2, _until_killed, source, broken, 0)
+    before = [json.loads((broken / f"seen-{rank}").read_text()) for rank in range(2)]
+    assert [first[:8] + second for first, second in zip(before, rest, strict=True)] == whole, "it was saved after 8"
+    assert all(len(rank) == 3 * BATCHES for rank in whole)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -22,6 +22,7 @@ from corgi2.caching.locks import POLL_SECONDS, try_lock, unlock
 from corgi2.caching.place import check_apart, make_place
 from corgi2.caching.room import ABOUT, PART, WAIT_SECONDS, Room
 from corgi2.records import ShardFile
+from corgi2.sizes import format_size
 from corgi2.stores import Entry, Store
 
 _log = logging.getLogger("corgi2")
@@ -60,6 +61,8 @@ class Cache:
     _users: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     """By process: an open file whose lock says that the data set is in use."""
     _failed: bool = field(default=False, init=False)
+    _is_told: bool = field(default=False, init=False)
+    """That the limit is less than a block."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Cache, (self.room, self.name, self.url)
@@ -70,16 +73,17 @@ class Cache:
 
     def use(self) -> None:
         """Say that this process uses the data set: nobody removes it to make room."""
-        if os.getpid() in self._users:
+        if self._failed or os.getpid() in self._users:
             return
         try:
             self.folder.mkdir(exist_ok=True)
             about, deadline = self.folder / ABOUT, time.monotonic() + WAIT_SECONDS
-            while (fd := try_lock(about, shared=True)) is None and time.monotonic() < deadline:
+            while (fd := try_lock(about, shared=True)) is None:
+                if time.monotonic() > deadline:  # by a process that was stopped while it made room
+                    raise TimeoutError(f"{about} is locked for more than {WAIT_SECONDS:g} s")
                 time.sleep(POLL_SECONDS)
-            if fd is not None:
-                self._users[os.getpid()] = fd
-                os.pwrite(fd, json.dumps({"url": self.url}).encode(), 0)
+            self._users[os.getpid()] = fd
+            os.pwrite(fd, json.dumps({"url": self.url}).encode(), 0)
         except OSError as error:
             self._give_up(error)
 
@@ -141,6 +145,7 @@ class Cache:
             part.unlink()
             return self._read(path, buffer)
         size = len(buffer) + _SUM_BYTES
+        self._check_size(size)
         if os.fstat(fd).st_size != size and not self.room.take(fd, size, self.name):
             part.unlink()
             return False
@@ -153,6 +158,12 @@ class Cache:
         _write(fd, buffer)
         part.rename(path)
         return True
+
+    def _check_size(self, size: int) -> None:
+        if not self._is_told and self.room.limit is not None and size > self.room.limit:
+            self._is_told = True
+            limit = format_size(self.room.limit)
+            _log.warning("cache_size=%r is less than a block of %s, which is not kept", limit, format_size(size))
 
     def _count(self, hits: int = 0, misses: int = 0) -> None:
         with _counting:

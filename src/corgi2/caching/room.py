@@ -49,7 +49,9 @@ class Room:
 
     def take(self, fd: int, size: int, own: str) -> bool:
         """Give an empty file this size, if there is room, or if data sets other than ``own``, which nobody uses any
-        more, make some."""
+        more, make some. For what could never fit, nothing is removed."""
+        if self.limit is not None and size > self.limit:
+            return False
         with self._counter() as counter:
             if not (self._fits(counter.value, size) or self._makes_room(counter, size, own)):
                 return False

@@ -2,9 +2,9 @@
 
 `source` finds shards (`patterns` has globs and braces, `splits` keeps training and validation data apart). `scan` finds
 blocks (`schemas` have to agree), `estimate` says what they take in memory, and `blocks` gives them to all others: from
-the index, or else by a scan. `indexing` is ``corgi2 index``; `index_tables` and `index_file` hold and store the index.
-`folder` knows the layout of ``.corgi2/``, and `sealing` the version and checksum of every file in it. A new way of
-naming data, or something new that is known of every block, goes here.
+the index, or else by a scan; `narrowing` gives those of some columns. `indexing` is ``corgi2 index``; `index_tables`
+and `index_file` hold and store the index. `folder` knows the layout of ``.corgi2/``, and `sealing` the version and
+checksum of every file in it. A new way of naming data, or something new that is known of every block, goes here.
 """
 
 from corgi2.dataset.blocks import Catalog, catalog_of, index_of, lineage_of, open_catalog, survey_of
@@ -24,6 +24,7 @@ from corgi2.dataset.index_tables import (
     without,
 )
 from corgi2.dataset.indexing import Indexed, index
+from corgi2.dataset.narrowing import narrow, refuse_nulls
 from corgi2.dataset.patterns import pattern_of
 from corgi2.dataset.scan import Survey, index_source, sketch_source, survey_source
 from corgi2.dataset.schemas import schema_difference
@@ -60,10 +61,12 @@ __all__ = [
     "look",
     "make_index",
     "merge",
+    "narrow",
     "of_index",
     "open_catalog",
     "open_index",
     "pattern_of",
+    "refuse_nulls",
     "run_folder",
     "runs",
     "same_files",

@@ -103,7 +103,7 @@ def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool, bu
             )
         return forecast(source, sketch_source(source), None, reading_bytes(buffer_bytes)).index
     cache = cache_store(source)
-    with _alone(cache) as can_keep:
+    with alone(cache) as can_keep:
         index = open_index(source)  # another process may have been faster
         if index is None:
             index = forecast(source, index_of(source, buffer_bytes), None, reading_bytes(buffer_bytes)).index
@@ -113,7 +113,7 @@ def _counted(source: Source, uri: str | os.PathLike[str], needs_counts: bool, bu
 
 
 @contextmanager
-def _alone(cache: Store) -> Iterator[bool]:
+def alone(cache: Store) -> Iterator[bool]:
     """One process of this machine at a time: the others wait for its result. Yields whether that can be kept."""
     folder = Path(cache.url)
     try:

@@ -27,10 +27,11 @@ def load_index(store: Store) -> Index | None:
     return None if data is None else decode_index(data, f"{store.url}/{INDEX_PATH}")
 
 
-def cache_store(source: Source) -> Store:
-    """Where the index of a source lies if not next to the data: the user's cache, by the source's address."""
+def cache_store(source: Source, part: str = "") -> Store:
+    """Where the index of a source lies if not next to the data: the user's cache, by the source's address; and that of
+    a part of its columns."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    key = hashlib.sha256(source.url.encode()).hexdigest()[:32]
+    key = hashlib.sha256(f"{source.url}\0{part}".encode() if part else source.url.encode()).hexdigest()[:32]
     return open_store(str(Path(home, "corgi2", key)))
 
 

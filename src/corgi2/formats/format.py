@@ -1,8 +1,8 @@
 """What the rest of corgi2 asks of a format."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from corgi2.order import Indices
 from corgi2.records import (
@@ -111,3 +111,25 @@ class Format(Protocol):
 
     def decoder(self, group: Group, url: str) -> Decoder:
         """Decodes records of a group that was read to be decoded and whose memory stays. Nothing is ever unpickled."""
+
+
+@runtime_checkable
+class Columnar(Format, Protocol):
+    """A format whose blocks may be read with some of their columns alone."""
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Those that are read; None if all are."""
+
+    def wanting(self, file: ShardFile, columns: Sequence[str] | None, fill: Mapping[str, Any]) -> "Columnar":
+        """The same format, of which only some columns are read, with other values where they are missing. A shard shows
+        which there are."""
+
+    def has_strict(self, schema: str) -> bool:
+        """Whether a scan's schema has columns that become arrays, and that nulls would spoil."""
+
+    def unfit(self, file: ShardFile) -> dict[str, str]:
+        """Such columns, with their types, of which a shard has nulls, as far as it tells without being read."""
+
+    def problem_of(self, unfit: Mapping[str, str]) -> str | None:
+        """What is wrong with the first of these that is read as it is, and the way out."""

@@ -1,12 +1,12 @@
 """The examples of a data set, epoch after epoch, for one reader of many."""
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from corgi2.arguments import suggesting
-from corgi2.dataset import open_catalog
+from corgi2.dataset import narrow, open_catalog, refuse_nulls
 from corgi2.online.batches import cut
 from corgi2.online.buffers import Readers, Take
 from corgi2.online.choices import (
@@ -36,6 +36,8 @@ _SETTINGS = {
     "buffer_blocks",
     "buffer_bytes",
     "catalog",
+    "columns",
+    "fill",
     "repeat",
     "rules",
     "transform",
@@ -97,6 +99,8 @@ class Feed(View):
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         affinity: Affinity = "auto",
+        columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
     ) -> None:
         """
         Args:
@@ -127,6 +131,8 @@ class Feed(View):
             affinity: ``"node"`` lets blocks come back to the same nodes in every epoch, as a cache needs; the
                 launcher's variables tell how many ranks each node has, or give their numbers: ``[8, 8, 4]``. ``None``
                 deals all blocks to all ranks. ``"auto"`` is ``"node"`` with a cache.
+            columns: Of Parquet, the columns to read; the others cost neither memory nor requests.
+            fill: Of Parquet, what stands for missing values, by column: ``{"label": -1}``.
         """
         check_choice("picks", picks, ("even", "random"))
         check_choice("tail", tail, ("drop", "repeat", "keep"))
@@ -139,7 +145,13 @@ class Feed(View):
             whole_number("buffer_blocks", buffer_blocks, 1),
         )
         self.buffer_bytes = auto_buffer() if buffer == "auto" else parse_size(buffer)
-        self.catalog = with_cache(open_catalog(src, src_options, not repeat, self.buffer_bytes), cache_dir, cache_size)
+        catalog = narrow(
+            open_catalog(src, src_options, not repeat, self.buffer_bytes), columns, fill, self.buffer_bytes
+        )
+        if batch_size is not None and batch_format == "numpy":
+            refuse_nulls(catalog)
+        self.catalog = with_cache(catalog, cache_dir, cache_size)
+        self.columns, self.fill = columns and list(columns), fill and {name: repr(fill[name]) for name in fill}
         self.rules = Rules(seed, bool(shuffle), picks, tail, bool(drop_last))
         self.batch_size, self.transform, self.repeat, self.batch_format = batch_size, transform, repeat, batch_format
         self.buffer_blocks, self._affinity = buffer_blocks, nodes_chosen(affinity, cache_dir is not None)

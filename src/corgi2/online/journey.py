@@ -52,13 +52,16 @@ class Stage:
 class Journey:
     """Counts what a loader gives out. The epoch advances when the first batch of an iteration is asked for."""
 
-    def __init__(self, feed: Feed, workers: int, epoch: int, check: Callable[[Place], None]) -> None:
-        """``check`` is told where an iteration begins, before it does, and may refuse it."""
+    def __init__(self, feed: Feed, workers: int, epoch: int, check: Callable[[Place, int | None], None]) -> None:
+        """``check`` is told where an iteration begins, before it does, and may refuse it; and how many batches of the
+        one before were given, if that was left, and nobody has said which comes next."""
         self.feed, self.workers, self._check = feed, workers, check
         self.next = Place(epoch)
         self.latest: Stage | None = None
         self.is_asked = False
         """For a new iteration, which has not begun."""
+        self._is_told = False
+        """Which epoch comes next."""
         self._begun = 0
         self._totals: dict[Place, int] = {}
 
@@ -70,10 +73,10 @@ class Journey:
                 f"this loader goes on by itself after batch {_given(start)} of epoch {start.epoch}, by the state that "
                 "it has loaded; iterate it without skipping batches"
             )
-        self._check(start)
+        self._check(start, self._left)
         total, most = self.left(start, rank), self.left(start, 0)
         stage = Stage(self._begun, start, total, most, self._remainder(start), is_own=is_own)
-        self.latest, self.next, self.is_asked = stage, Place(start.epoch + 1), False
+        self.latest, self.next, self.is_asked, self._is_told = stage, Place(start.epoch + 1), False, False
         self._begun += 1
         self._totals.clear()
         return stage
@@ -95,11 +98,18 @@ class Journey:
         """The next iteration begins there, or, if nothing is left there, with the next epoch."""
         place = self._after(place, 0) if place.shares else place
         self.next, self.latest = place if self.left(place, 0) else Place(place.epoch + 1), None
+        self._is_told = True
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration yields this epoch, from its beginning, or from a loaded state that lies in it."""
+        self._is_told = True
         if epoch != self.next.epoch:
             self.next = Place(whole_number("epoch", epoch, 0))
+
+    @property
+    def _left(self) -> int | None:
+        latest = self.latest
+        return None if latest is None or self._is_told or latest.given >= latest.total else latest.given
 
     @property
     def length(self) -> int:

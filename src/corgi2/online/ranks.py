@@ -1,4 +1,4 @@
-"""Which of how many processes this one is: as torch.distributed knows it, or the variables that launchers set."""
+"""Which of how many processes this one is: as torch.distributed or JAX knows it, or launchers' variables."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def find_world(rank: int | None = None, world_size: int | None = None) -> tuple[
     if (rank is None) != (world_size is None):
         raise ValueError("rank and world_size must be given together, or not at all")
     if rank is None or world_size is None:
-        rank, world_size = _from_torch() or _from_variables() or (0, 1)
+        rank, world_size = _from_torch() or _from_jax() or _from_variables() or (0, 1)
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be one of 0 to world_size - 1 (got rank {rank} of {world_size})")
     return rank, world_size
@@ -55,6 +55,15 @@ def _from_torch() -> tuple[int, int] | None:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return int(distributed.get_rank()), int(distributed.get_world_size())
+
+
+def _from_jax() -> tuple[int, int] | None:
+    """If the program has called ``jax.distributed.initialize``: only then does asking begin nothing."""
+    jax = sys.modules.get("jax")
+    is_initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    if jax is None or is_initialized is None or not is_initialized():
+        return None
+    return int(jax.process_index()), int(jax.process_count())
 
 
 def _from_variables() -> tuple[int, int] | None:

@@ -5,23 +5,23 @@ A state is a few integers. It names the data and the rules of the order, and is 
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from corgi2.dataset import Catalog
 from corgi2.errors import SourceError
 from corgi2.online.place import Place
-from corgi2.order import Rules, Share, World
+from corgi2.order import Share, World
 
 _VERSION = 2
 
 _FIELDS = {"data", "rules", "epoch", "shares"}
 
 
-def state_of(place: Place, world: World, catalog: Catalog, rules: Rules) -> dict[str, Any]:
+def state_of(place: Place, world: World, catalog: Catalog, rules: Mapping[str, Any]) -> dict[str, Any]:
     """A place as JSON holds it."""
     shares = place.shares
-    state: dict[str, Any] = {"corgi2": _VERSION, "data": catalog.fingerprint, "rules": asdict(rules)}
+    state: dict[str, Any] = {"corgi2": _VERSION, "data": catalog.fingerprint, "rules": dict(rules)}
     if place.reader is not None and world.workers == 1:
         shares = (*shares, Share(world, -(-place.reader[1] // world.item), world.item))
     elif place.reader is not None or place.buffer is not None:
@@ -32,18 +32,19 @@ def state_of(place: Place, world: World, catalog: Catalog, rules: Rules) -> dict
     }
 
 
-def place_of(state: Mapping[str, Any], catalog: Catalog, rules: Rules) -> Place:
+def place_of(state: Mapping[str, Any], catalog: Catalog, rules: Mapping[str, Any]) -> Place:
     """The place that a state names; one of other data, or of another order, is refused."""
     state = json.loads(json.dumps(state))  # makes tuples lists
     if not isinstance(state, dict) or state.get("corgi2") != _VERSION or not state.keys() >= _FIELDS:
         raise SourceError(f"this is not a state of a corgi2 loader of version {_VERSION}")
     if state["data"] != catalog.fingerprint:
         raise SourceError(f"{catalog.source.url}: the state is of other data, or was taken before this was indexed")
-    for name, value in asdict(rules).items():
-        if state["rules"].get(name) != value:
+    for name in dict.fromkeys([*rules, *state["rules"]]):
+        was, value = state["rules"].get(name), rules.get(name)
+        if was != value:
             raise SourceError(
-                f"the state belongs to an epoch with {name}={state['rules'].get(name)!r}, not {value!r}; give the "
-                "same, or begin with the next epoch"
+                f"the state belongs to an epoch with {name}={was!r}, not {value!r}; give the same, or begin with the "
+                "next epoch"
             )
     shares = tuple(Share(_world(numbers[2:]), *numbers[:2]) for numbers in state["shares"])
     reader, buffer, world = (state.get(name) for name in ("reader", "buffer", "world"))

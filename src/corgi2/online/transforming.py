@@ -11,6 +11,10 @@ from corgi2.online.place import At
 from corgi2.online.portions import Taken
 from corgi2.sizes import plural
 
+_COLUMNS = (
+    "with batch_size, transform gets the columns of a batch; for single samples, give CorgiLoader a collate_fn, too"
+)
+
 _AHEAD = 2
 """Items on their way for each thread."""
 
@@ -92,4 +96,6 @@ def _one(transform: Transform, raw: Raw) -> Any:
         return transform(raw.item)
     except Exception as error:
         error.add_note(f"in the transform of {raw.name}")
+        if raw.is_batch and isinstance(raw.item, dict):
+            error.add_note(_COLUMNS)
         raise

@@ -1,6 +1,7 @@
 """A data set as one rank sees it: how it is shared, how long an epoch is, and where a reader of it is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from corgi2.dataset import Catalog
@@ -19,6 +20,8 @@ class View:
     catalog: Catalog
     rules: Rules
     batch_size: int | None
+    columns: Sequence[str] | None
+    fill: Mapping[str, str] | None
     buffer_bytes: int
     buffer_blocks: int | None
     repeat: bool
@@ -81,13 +84,19 @@ class View:
                 "tail='keep', and no drop_last"
             )
 
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The rules that a state must share, as it records them."""
+        chosen = {"columns": self.columns, "fill": self.fill}
+        return asdict(self.rules) | {name: value for name, value in chosen.items() if value}
+
     def state(self, place: Place, workers: int) -> dict[str, Any]:
         """A place as JSON holds it."""
-        return state_of(place, self.world(workers), self.catalog, self.rules)
+        return state_of(place, self.world(workers), self.catalog, self.recorded)
 
     def place_of(self, state: Mapping[str, Any]) -> Place:
         """The place that a state names; one of other data, or of another order, is refused."""
-        return place_of(state, self.catalog, self.rules)
+        return place_of(state, self.catalog, self.recorded)
 
     def place_after(self, start: Place, turns: int, turn: int, workers: int) -> Place:
         """Where all ranks are after this many turns of their workers, of this many examples each."""

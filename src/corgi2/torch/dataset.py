@@ -107,7 +107,8 @@ class CorgiDataset(Feed, IterableDataset):  # type: ignore[type-arg]
                 "state_after(batches=..., num_workers=...), or use torchdata's StatefulDataLoader"
             )
         place = self._cursor.place if self._cursor is not None else self._own or self._place(course.coming())
-        return self.state(place, which_worker()[1])
+        state = self.state(place, which_worker()[1])
+        return state if get_worker_info() is None else state | {"workers": which_worker()[1]}
 
     def state_after(self, batches: int, num_workers: int, batch_size: int | None = None) -> dict[str, Any]:
         """The state after a plain DataLoader has yielded this many batches since its iteration began.
@@ -128,6 +129,7 @@ class CorgiDataset(Feed, IterableDataset):  # type: ignore[type-arg]
         """The next iteration resumes there, on any number of ranks and workers."""
         place, self._cursor = self.place_of(state), None
         if get_worker_info() is not None:
+            _check_workers(state.get("workers"), which_worker()[1])
             self._own = place  # other workers have loaded theirs, perhaps of other epochs
             return
         self._loaded = place
@@ -144,6 +146,15 @@ class CorgiDataset(Feed, IterableDataset):  # type: ignore[type-arg]
                 f"{name} {SHARDERS[name]}; give a CorgiLoader to accelerator.prepare(), or use corgi2.hf.CorgiTrainer; "
                 "or, slower, give rank=0, world_size=1 to this data set to leave sharding to it"
             )
+
+
+def _check_workers(then: int | None, now: int) -> None:
+    """A StatefulDataLoader hands each worker its own state, and would only assert that there are as many."""
+    if then not in (None, now):
+        raise ValueError(
+            f"the state of this StatefulDataLoader is of num_workers={then}, and there are {now}; give as many, or use "
+            "CorgiLoader, whose states go on with any number of workers"
+        )
 
 
 def _refuse(_: None) -> None:

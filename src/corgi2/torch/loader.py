@@ -1,8 +1,8 @@
 """One loader that every trainer takes: a `torch.utils.data.DataLoader` that shuffles, shards, counts and resumes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -61,6 +61,8 @@ class CorgiLoader(DataLoader):  # type: ignore[type-arg]
         cache_dir: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
         affinity: Affinity = "auto",
+        columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
         device: Device = None,
         pin_memory: bool = False,
         prefetch_factor: int | None = None,
@@ -106,6 +108,8 @@ class CorgiLoader(DataLoader):  # type: ignore[type-arg]
                 disk has.
             affinity: ``"node"`` lets blocks come back to the same nodes in every epoch, as a cache needs; or the ranks
                 of each node: ``[8, 8, 4]``. ``"auto"`` is ``"node"`` with a cache.
+            columns: Of Parquet, the columns to read; the others cost neither memory nor requests.
+            fill: Of Parquet, what stands for missing values, by column: ``{"label": -1}``.
             device: Where the tensors of a batch are put, one batch ahead. Nothing happens if it is not there.
             pin_memory: As in torch; nothing happens without an accelerator.
             prefetch_factor: Batches that each worker reads ahead; 2 if not given.
@@ -150,11 +154,14 @@ class CorgiLoader(DataLoader):  # type: ignore[type-arg]
                 cache_dir=cache_dir,
                 cache_size=cache_size,
                 affinity=affinity,
+                columns=columns,
+                fill=fill,
             )
             part.collate = collate_fn
         _check_batches(part)
         workers = max(1, num_workers)
         part.room(workers)  # which a buffer may be too small for
+        self._agreement = agreement if part.world_size > 1 else None
         self._journey = Journey(part, workers, epoch, partial(_agree, agreement, part, workers))
         turns = Turns(self._journey, part.batch_size or 0, part.rules.drop_last)
         super().__init__(
@@ -231,7 +238,9 @@ class CorgiLoader(DataLoader):  # type: ignore[type-arg]
         return usable(accelerating.device() if self.device is None and self._is_prepared else self.device)
 
     def _tell(self, stage: Stage) -> None:
-        """Tell Accelerate how far an iteration is."""
+        """Tell other ranks and Accelerate how far an iteration is."""
+        if self._agreement is not None and (stage.is_over or stage.given.bit_count() == 1 < stage.given):
+            self._agreement.follow(self._part.rank, stage.given)  # at powers of two: it asks the store of the group
         if not self._is_prepared:
             return
         if stage.is_over:
@@ -256,15 +265,15 @@ def _as_is(batch: Any) -> Any:
     return batch
 
 
-def _agree(agreement: Agreement | None, part: Part, workers: int, place: Place) -> None:
+def _agree(agreement: Agreement | None, part: Part, workers: int, place: Place, left: int | None) -> None:
     """Refuse to begin where another rank begins elsewhere."""
     world = part.world(workers)
     if agreement is None or world.ranks == 1:
         return
-    values = {"data": part.catalog.fingerprint, **asdict(part.rules), **world._asdict(), "epoch": place.epoch}
+    values = {"data": part.catalog.fingerprint, **part.recorded, **world._asdict(), "epoch": place.epoch}
     values |= {"cache_dir": part.catalog.cache is not None}
     resumes = [[*share.world[:4], *share[1:], *share.world.nodes] for share in place.shares]
-    agreement.check(part.rank, values | {"resumes": resumes})
+    agreement.check(part.rank, values | {"resumes": resumes}, left)
 
 
 def _part_of(feed: Feed, batch_size: int | None, collate_fn: Collate | None, drop_last: bool, shuffle: bool) -> Part:

@@ -122,6 +122,11 @@ class Part:
         # For files of parquet-mr before 1.2.9, Arrow reads up to 100 bytes more than a column has.
         return found if len(found) == size else bytes(found).ljust(size, b"\0")
 
+    def view(self, first: int, length: int) -> memoryview:
+        """Some bytes of the part."""
+        assert self._part is not None  # noqa: S101
+        return self._part[first - self._start : first - self._start + length]
+
     def close(self) -> None:
         """Arrow may hold on to the file for a while, but it must not hold on to the memory."""
         self.closed, self._part = True, None
@@ -171,23 +176,28 @@ def row_group_spans(file: ShardFile, footer: pq.FileMetaData) -> list[tuple[int,
     return [_span(file, footer, index) for index in range(footer.num_row_groups)]
 
 
-def row_group_block(file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema, index: int) -> Block:
-    """The footprint is exact if all columns have a fixed width and their rows are listed besides them."""
+def row_group_block(
+    file: ShardFile, footer: pq.FileMetaData, schema: pa.Schema, index: int, numbers: Sequence[int] | None = None
+) -> Block:
+    """The footprint is exact if all columns have a fixed width and their rows are listed besides them. Where only some
+    columns are wanted, those of the schema, with these numbers, the length is what they take."""
     start, stop = _span(file, footer, index)
     group = footer.row_group(index)
+    if numbers is not None:
+        stop = start + sum(group.column(number).total_compressed_size for number in numbers)
     exact = is_fixed(schema)
     if exact:
         size = fixed_bytes(schema, group.num_rows) + (ROW_BYTES * group.num_rows if is_flat(schema) else 0)
     else:
-        size = _estimate(footer, group, schema)
+        size = _estimate(footer, group, schema, range(group.num_columns) if numbers is None else numbers)
     return Block(start, stop - start, group.num_rows, size + PLACE_BYTES * group.num_rows, exact)
 
 
-def _estimate(footer: pq.FileMetaData, group: pq.RowGroupMetaData, schema: pa.Schema) -> int:
+def _estimate(footer: pq.FileMetaData, group: pq.RowGroupMetaData, schema: pa.Schema, numbers: Sequence[int]) -> int:
     """Column by column; two may have the same path: a struct's field, and a column with a dot in its name."""
     fixed = {field.name: width for field in schema if (width := _bits(field)) is not None}
     size = 0
-    for number in range(group.num_columns):
+    for number in numbers:
         place, column = footer.schema.column(number), group.column(number)
         width = fixed.get(place.name) if place.path == place.name else None
         size += math.ceil(column.num_values * (_guess(column) if width is None else width) / 8)

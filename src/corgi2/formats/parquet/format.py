@@ -4,8 +4,10 @@ A row group is fetched in one request and decoded from memory, so Arrow needs no
 key-value metadata, the codecs and the dictionary columns of the old ones.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +23,13 @@ from corgi2.formats.parquet.footer import (
     row_group_block,
 )
 from corgi2.formats.parquet.lists import check_missing_lists
+from corgi2.formats.parquet.nulls import has_strict, nulls_problem, unfit_columns
 from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, changes, form_of, profile_of
 from corgi2.formats.parquet.reading import Reading, tables_of
 from corgi2.formats.parquet.samples import Rows
 from corgi2.formats.parquet.schema import arrow_schema, schema_text
 from corgi2.formats.parquet.selection import read_selected
+from corgi2.formats.parquet.wanted import ALL, Wanted, wanted
 from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks, in_memory
 from corgi2.formats.pipe import Pipe, piped
 from corgi2.order import Indices
@@ -51,10 +55,15 @@ from corgi2.records import (
 from corgi2.sizes import format_size
 
 
+@dataclass(frozen=True, slots=True)
 class ParquetFormat:
-    name = "parquet"
-    suffix = ".parquet"
-    traits = Traits(
+    """Its blocks may be read with some of their columns alone; whole shards, and new ones, have all of them."""
+
+    wanted: Wanted = ALL
+
+    name: ClassVar[str] = "parquet"
+    suffix: ClassVar[str] = ".parquet"
+    traits: ClassVar[Traits] = Traits(
         has_cheap_scan=True,
         has_ranges=True,
         has_record_ranges=False,
@@ -79,7 +88,7 @@ class ParquetFormat:
 
     def taste(self, piece: Piece) -> Iterator[Taste]:
         """All records of the piece."""
-        for table, rows in tables_of(piece, max(READING_BYTES, piece.footprint)):
+        for table, rows in tables_of(piece, max(READING_BYTES, piece.footprint), self.wanted):
             group = Group(table, counts=(table.num_rows,), table_bytes=in_memory(table))
             yield Taste(group, piece.length * table.num_rows / rows)
 
@@ -96,9 +105,33 @@ class ParquetFormat:
         schema = arrow_schema(file, footer)
         check_missing_lists(file, footer, schema)
         filled = [group for group in range(footer.num_row_groups) if footer.row_group(group).num_rows]
-        blocks = tuple(row_group_block(file, footer, schema, group) for group in filled)
+        numbers = None if self.wanted.names is None else self.wanted.numbers(footer)
+        schema = self.wanted.schema(schema)
+        blocks = tuple(row_group_block(file, footer, schema, group, numbers) for group in filled)
         check_overlap(file, blocks)
         return Scan(blocks, schema=schema_text(schema))
+
+    def wanting(self, file: ShardFile, columns: Sequence[str] | None, fill: Mapping[str, Any]) -> "ParquetFormat":
+        """The same format, of which only some columns are read, with other values where they are missing."""
+        footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
+        return ParquetFormat(wanted(arrow_schema(file, footer), columns, fill))
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        return self.wanted.names
+
+    def has_strict(self, schema: str) -> bool:
+        return has_strict(schema)
+
+    def unfit(self, file: ShardFile) -> dict[str, str]:
+        """As far as the footer's statistics tell."""
+        footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
+        return unfit_columns(footer, arrow_schema(file, footer))
+
+    def problem_of(self, unfit: Mapping[str, str]) -> str | None:
+        filled = {name for name, _ in self.wanted.fills}
+        names = (name for name in unfit if name not in filled and name in (self.columns or unfit))
+        return next((nulls_problem(name, unfit[name]) for name in names), None)
 
     def read(
         self,
@@ -117,7 +150,7 @@ class ParquetFormat:
             tables = [table for table in found if table is not None]
             if len(tables) == len(pieces):
                 return Group(pa.concat_tables(tables), counts=tuple(table.num_rows for table in tables))
-        reading = Reading(pieces, arena, see, decoders)
+        reading = Reading(pieces, arena, see, decoders, self.wanted)
         return reading.group(list(mapper(reading.read, pieces)))
 
     def stream(self, file: ShardFile, memory: int = READING_BYTES) -> Iterator[pa.Table]:

@@ -1,8 +1,9 @@
 """Decoding of row groups, a few MB at a time, into an arena or as tables."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.errors import ShardError, TooLargeError
+from corgi2.formats.parquet.chunks import chunks_of, fetch_chunks
 from corgi2.formats.parquet.columns import ROWS, Columns, holds_text, is_flat
 from corgi2.formats.parquet.footer import (
     FOOTER_GUESS,
@@ -26,6 +28,7 @@ from corgi2.formats.parquet.pages import largest_page
 from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES
 from corgi2.formats.parquet.repeats import LEAST_ROWS, sure_rows
 from corgi2.formats.parquet.schema import widen, widened
+from corgi2.formats.parquet.wanted import ALL, Wanted
 from corgi2.formats.parquet.writing import write_stream
 from corgi2.host import release_unused
 from corgi2.records import Arena, Checksum, Group, Piece, See, reserve
@@ -66,8 +69,10 @@ class _Run(NamedTuple):
 class Reading:
     """Pieces on their way to one group: columns of single arrays if they are flat, else one chunk per piece."""
 
-    def __init__(self, pieces: Sequence[Piece], arena: Arena, see: See | None, decoders: int | None) -> None:
-        self._pieces, self._arena, self._see = pieces, arena, see
+    def __init__(
+        self, pieces: Sequence[Piece], arena: Arena, see: See | None, decoders: int | None, wanted: Wanted = ALL
+    ) -> None:
+        self._pieces, self._arena, self._see, self._wanted = pieces, arena, see, wanted
         self._gate = threading.Semaphore(decoders or max(1, len(pieces)))
         self._schema: pa.Schema | None = None
         self._columns: Columns | None = None
@@ -75,15 +80,15 @@ class Reading:
 
     def read(self, piece: Piece) -> list[_Run]:
         """Many threads may wait for a store; only as many decode as there is memory for."""
-        scratch = reserve(piece.length, True) if self._arena.is_lean else _scratch(piece.length)
-        part = _fetch(piece, scratch)
+        memory = partial(reserve, is_lean=True) if self._arena.is_lean else _scratch
+        part = _fetch(piece, memory, self._wanted)
         with self._gate:
             return self._decoded(piece, part)
 
-    def _decoded(self, piece: Piece, part: memoryview) -> list[_Run]:
+    def _decoded(self, piece: Piece, part: Part) -> list[_Run]:
         arena = self._arena
         with (
-            _open_piece(piece, part, arena.capacity, arena.reserved) as opened,
+            _open_piece(piece, part, self._wanted, arena.capacity, arena.reserved) as opened,
             clear_errors(piece, opened.schema),
         ):
             rows = opened.rows
@@ -175,13 +180,12 @@ def _scratch(size: int) -> memoryview:
     return memory[:size]
 
 
-def _check_pages(piece: Piece, part: memoryview, group: pq.RowGroupMetaData, most: int) -> None:
+def _check_pages(piece: Piece, part: Part, chunks: list[pq.ColumnChunkMetaData], most: int) -> None:
     """Refuse a page that takes more memory than there is, before taking it. Few columns can have one."""
-    for column in (group.column(number) for number in range(group.num_columns)):
+    for column in chunks:
         if column.total_uncompressed_size > most:
             first, length = column_span(column)
-            start = first - piece.start
-            size = largest_page(part[start : start + length])
+            size = largest_page(part.view(first, length))
             if size > most:
                 problem = (
                     f"a page of {format_size(size)} in {column.path_in_schema!r} does not fit the {format_size(most)}"
@@ -201,18 +205,23 @@ class _Opened(NamedTuple):
     """Rows to decode at a time, if they are flat."""
     sure: int
     """A number of rows that is sure to take little, whatever they hold."""
+    wanted: Wanted
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         step = max(ROWS, min(self.step + 1, self.sure) // ROWS * ROWS) - 1
-        yield from self.reader.iter_batches(step, row_groups=self.groups, use_threads=False)
+        yield from map(self.wanted.of, self._read(step))
 
     def tables(self) -> Iterator[pa.Table]:
         """All rows at once; or in parts, if they may take much more than it seems."""
         if self.sure >= self.rows:
-            yield widen(_decode(self.reader, self.groups), self.schema)
+            table = _decode(self.reader, self.groups, self.wanted.columns)
+            yield widen(self.wanted.of(table), self.schema)
         else:
-            batches = self.reader.iter_batches(self.sure, row_groups=self.groups, use_threads=False)
-            yield from _joined(widen(_table(batch), self.schema) for batch in batches)
+            yield from _joined(widen(self.wanted.of(_table(batch)), self.schema) for batch in self._read(self.sure))
+
+    def _read(self, rows: int) -> Iterator[pa.RecordBatch]:
+        columns = self.wanted.columns
+        yield from self.reader.iter_batches(rows, row_groups=self.groups, columns=columns, use_threads=False)
 
 
 def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -234,48 +243,70 @@ def groups_within(piece: Piece, spans: list[tuple[int, int]]) -> list[int]:
     return [index for index, (first, last) in enumerate(spans) if piece.start <= first < last <= stop]
 
 
-def _fetch(piece: Piece, part: memoryview) -> memoryview:
-    """Read a piece as stored, at once, into the given memory."""
+def _fetch(piece: Piece, memory: Callable[[int], memoryview], wanted: Wanted) -> Part:
+    """Read a piece as stored, at once; or only the columns that are wanted, of which no checksum is known."""
+    if wanted.names is not None:
+        footer, spans = _footer(piece)
+        groups = _groups_at(piece, spans)
+        return fetch_chunks(piece.file, chunks_of(footer, groups, wanted.numbers(footer)), memory)
+    part = memory(piece.length)
     if piece.length:
         piece.file.readinto(piece.start, part)
     if piece.checksum:
         piece.check(Checksum.like(piece.checksum, part))
-    return part
+    return Part(piece.file.size, piece.start, part)
+
+
+def _footer(piece: Piece) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
+    return cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
+
+
+def _groups_at(piece: Piece, spans: list[tuple[int, int]]) -> list[int]:
+    """The row group that a block is, whose length is that of some of its columns."""
+    return [index for index, (first, last) in enumerate(spans) if first == piece.start and last > first]
 
 
 @contextmanager
-def _open_piece(piece: Piece, part: memoryview, memory: int, room: int = 0) -> Iterator[_Opened]:
+def _open_piece(piece: Piece, part: Part, wanted: Wanted, memory: int, room: int = 0) -> Iterator[_Opened]:
     """What was fetched, to be decoded beside so much memory; or, if there is more, with room for larger pages."""
-    if piece.is_whole:
-        footer = parse_footer(piece.file, bytes(part[-FOOTER_GUESS:]))
+    if piece.is_whole and wanted.names is None:
+        size = min(piece.length, FOOTER_GUESS)
+        footer = parse_footer(piece.file, bytes(part.view(piece.length - size, size)))
         spans = row_group_spans(piece.file, footer)
     else:
-        footer, spans = cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
-    groups = groups_within(piece, spans)
+        footer, spans = _footer(piece)
+    groups = groups_within(piece, spans) if wanted.names is None else _groups_at(piece, spans)
     rows = sum(footer.row_group(index).num_rows for index in groups)
-    data = pa.PythonFile(Part(piece.file.size, piece.start, part), mode="r")
-    for group in groups:
-        _check_pages(piece, part, footer.row_group(group), max(memory, room) // _PAGE_SHARE + _PAGE_BYTES)
+    data, numbers = pa.PythonFile(part, mode="r"), wanted.numbers(footer)
+    _check_pages(piece, part, chunks_of(footer, groups, numbers), max(memory, room) // _PAGE_SHARE + _PAGE_BYTES)
     with clear_errors(piece):
-        _check_int96(data, footer, groups)
+        _check_int96(data, footer, groups, numbers)
         reader = pq.ParquetFile(data, metadata=footer)
-        schema = widened(reader.schema_arrow)
+        schema = wanted.schema(widened(reader.schema_arrow))
         step = _step(piece, schema)
         usual = step + 1
         if not is_flat(schema):
-            wanted = max(_NESTED_BYTES, memory // _NESTED_PARTS)
-            usual = max(1, min(rows, wanted * rows // max(1, piece.footprint)))
-        sure = min((_sure_rows(piece, data, footer, group, usual, memory) for group in groups), default=usual)
+            most = max(_NESTED_BYTES, memory // _NESTED_PARTS)
+            usual = max(1, min(rows, most * rows // max(1, piece.footprint)))
+        sure = min((_sure_rows(piece, data, footer, group, numbers, usual, memory) for group in groups), default=usual)
     try:
-        yield _Opened(reader, schema, groups, rows, step, sure)
+        yield _Opened(reader, schema, groups, rows, step, sure, wanted)
     finally:
         reader.close(force=True)
 
 
-def _sure_rows(piece: Piece, data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int, memory: int) -> int:
+def _sure_rows(
+    piece: Piece,
+    data: pa.PythonFile,
+    footer: pq.FileMetaData,
+    group: int,
+    numbers: Sequence[int],
+    usual: int,
+    memory: int,
+) -> int:
     """Rows that are sure to take little when they are decoded; a single one that takes too much is refused."""
     most = memory // _PAGE_SHARE + _PAGE_BYTES
-    found = sure_rows(data, footer, group, usual, most)
+    found = sure_rows(data, footer, group, numbers, usual, most)
     if found.largest > most:
         problem = f"a row that takes {format_size(found.largest)} decoded does not fit the {format_size(most)}"
         raise TooLargeError(piece.file.name, piece.start, f"{problem} available for one; give a larger buffer")
@@ -291,12 +322,12 @@ def clear_errors(piece: Piece, schema: pa.Schema | None = None) -> Iterator[None
         raise ShardError(piece.file.name, piece.start, problem) from error
 
 
-def tables_of(piece: Piece, memory: int) -> Iterator[tuple[pa.Table, int]]:
+def tables_of(piece: Piece, memory: int, wanted: Wanted = ALL) -> Iterator[tuple[pa.Table, int]]:
     """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
     them; and how many rows these are."""
     found = 0
-    part = _fetch(piece, _memory(piece.length))
-    with _open_piece(piece, part, memory) as opened, clear_errors(piece, opened.schema):
+    part = _fetch(piece, _memory, wanted)
+    with _open_piece(piece, part, wanted, memory) as opened, clear_errors(piece, opened.schema):
         rows = opened.rows
         check_count(piece, rows, rows)
         flat = is_flat(opened.schema)
@@ -310,27 +341,28 @@ def _table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def _decode(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
+def _decode(reader: pq.ParquetFile, groups: list[int], columns: list[str] | None) -> pa.Table:
     try:
         # Arrow's threads would take half as much time again in all, and keep memory of their own.
-        return reader.read_row_groups(groups, use_threads=False)
+        return reader.read_row_groups(groups, columns, use_threads=False)
     except pa.ArrowNotImplementedError:
-        return _decode_in_batches(reader, groups)
+        return _decode_in_batches(reader, groups, columns)
 
 
-def _decode_in_batches(reader: pq.ParquetFile, groups: list[int]) -> pa.Table:
+def _decode_in_batches(reader: pq.ParquetFile, groups: list[int], columns: list[str] | None) -> pa.Table:
     """For nested strings of more than 2 GB, which no single array of Arrow's usual types holds."""
     for rows in (4096, 64):
         try:
-            return pa.Table.from_batches(reader.iter_batches(rows, row_groups=groups), reader.schema_arrow)
+            return pa.Table.from_batches(reader.iter_batches(rows, row_groups=groups, columns=columns))
         except pa.ArrowNotImplementedError:
             continue
-    return pa.Table.from_batches(reader.iter_batches(1, row_groups=groups), reader.schema_arrow)
+    return pa.Table.from_batches(reader.iter_batches(1, row_groups=groups, columns=columns))
 
 
-def _check_int96(data: pa.PythonFile, footer: pq.FileMetaData, groups: list[int]) -> None:
+def _check_int96(data: pa.PythonFile, footer: pq.FileMetaData, groups: list[int], numbers: Sequence[int]) -> None:
     """Arrow counts INT96 timestamps in nanoseconds of 64 bits; years outside of 1677 to 2262 would wrap silently."""
-    columns = [column.path for column in footer.schema if column.physical_type == "INT96"]
+    places = [footer.schema.column(number) for number in numbers]
+    columns = [place.path for place in places if place.physical_type == "INT96"]
     if not columns:
         return
     coarse = pq.ParquetFile(data, metadata=footer, coerce_int96_timestamp_unit="us").read_row_groups(groups, columns)

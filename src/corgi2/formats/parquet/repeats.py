@@ -4,6 +4,7 @@ A footer tells what is stored. The dictionary tells how long its values are, and
 how often a row repeats them: both are read, if it matters, before any text is made of them.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,10 +45,12 @@ class _Column(NamedTuple):
         return self.values - of + min(rows, of) if self.in_lists else rows
 
 
-def sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: int, most: int) -> Sure:
-    """``usual`` rows of a row group, or as many fewer as are sure to take little when decoded. How often each row
-    repeats its values is read if some could take more than ``most`` bytes."""
-    rows, columns = footer.row_group(group).num_rows, _columns(footer, group)
+def sure_rows(
+    data: pa.PythonFile, footer: pq.FileMetaData, group: int, numbers: Iterable[int], usual: int, most: int
+) -> Sure:
+    """``usual`` rows of some columns of a row group, or as many fewer as are sure to take little when decoded. How
+    often each row repeats its values is read if some could take more than ``most`` bytes."""
+    rows, columns = footer.row_group(group).num_rows, _columns(footer, group, numbers)
     if sum(column.stored * column.at_most(usual, rows) for column in columns) <= _SURE_BYTES:
         return Sure(usual)
     with_prefixes = {column.path for column in columns if column.has_prefixes}
@@ -64,10 +67,10 @@ def sure_rows(data: pa.PythonFile, footer: pq.FileMetaData, group: int, usual: i
     return _narrowed(np.sum(texts, axis=0), sure)
 
 
-def _columns(footer: pq.FileMetaData, group: int) -> list[_Column]:
+def _columns(footer: pq.FileMetaData, group: int, numbers: Iterable[int]) -> list[_Column]:
     """The columns that repeat texts."""
     found = []
-    for number in range(footer.num_columns):
+    for number in numbers:
         place, chunk = footer.schema.column(number), footer.row_group(group).column(number)
         if chunk.physical_type == "BYTE_ARRAY" and _REPEATING & {*chunk.encodings}:
             prefixes, in_lists = _PREFIXES in chunk.encodings, place.max_repetition_level > 0

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from corgi2.errors import ShardError, SourceError
 from corgi2.formats.parquet.footer import RESTORE
+from corgi2.formats.parquet.nulls import is_number, nulls_problem
 from corgi2.formats.paths import is_asked
 from corgi2.order import Indices
 from corgi2.records import Group, numpy_of, taker
@@ -48,12 +49,23 @@ class Rows:
 def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
     """The same kind of value for a column, whatever else its rows hold."""
     kind = column.type
-    if pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type):
+    if pa.types.is_fixed_size_list(kind) and is_number(kind.value_type):
         return _matrix(column, name, url)
-    if not _is_number(kind):
+    if not is_number(kind):
         return _as_list(column, name, url)
     _check_nulls(column, kind, name, url)
-    return np.array(column.to_numpy() if column.null_count or pa.types.is_temporal(kind) else numpy_of(column))
+    return np.array(column.to_numpy() if column.null_count else numpy_of(_as_number(column)))
+
+
+def _as_number(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as whole numbers of 64 bits, which count the unit that their type names."""
+    if not pa.types.is_temporal(column.type):
+        return column
+    narrow = column.type.bit_width < _COUNTER.bit_width
+    return (column.cast(pa.int32()) if narrow else column).cast(_COUNTER)
+
+
+_COUNTER = pa.int64()
 
 
 def _as_list(column: pa.ChunkedArray, name: str, url: str) -> list[Any]:
@@ -76,12 +88,4 @@ def _matrix(column: pa.ChunkedArray, name: str, url: str) -> Any:
 
 def _check_nulls(column: pa.ChunkedArray, kind: pa.DataType, name: str, url: str) -> None:
     if column.null_count and not pa.types.is_floating(kind):
-        raise SourceError(
-            f"{url}: the column {name!r} of {column.type} has nulls, which a NumPy array cannot hold; fill them, "
-            "or take batches with batch_format='arrow'"
-        )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))
+        raise SourceError(f"{url}: {nulls_problem(name, str(column.type))}")

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.errors import TooLargeError
-from corgi2.formats.parquet.footer import Part, ShardVersion, cached_footer, column_span
+from corgi2.formats.parquet.chunks import Fetched, chunk_numbers, chunks_of, fetch_chunks
+from corgi2.formats.parquet.footer import ShardVersion, cached_footer
 from corgi2.formats.parquet.reading import check_count, clear_errors, groups_within
 from corgi2.formats.parquet.schema import arrow_schema
 from corgi2.formats.paths import split_path
@@ -51,43 +52,10 @@ def _column(path: str, schema: pa.Schema) -> str | None:
     return name
 
 
-def _fetch(piece: Piece, footer: pq.FileMetaData, groups: list[int], wanted: list[str], memory: int) -> "_Fetched":
-    """What Arrow will read: it takes all columns below a name, too."""
-    numbers = [
-        number
-        for number in range(footer.num_columns)
-        if any(f"{footer.schema.column(number).path}.".startswith(f"{name}.") for name in wanted)
-    ]
-    columns = [footer.row_group(group).column(number) for group in groups for number in numbers]
+def _fetch(piece: Piece, footer: pq.FileMetaData, groups: list[int], wanted: list[str], memory: int) -> Fetched:
+    columns = chunks_of(footer, groups, chunk_numbers(footer, wanted))
     taken = sum(column.total_compressed_size + column.total_uncompressed_size for column in columns)
     if taken > memory:
         problem = f"{', '.join(wanted)} of a row group take {format_size(taken)}, more than the {format_size(memory)}"
         raise TooLargeError(piece.file.name, piece.start, f"{problem} available; shuffle it into smaller ones")
-    parts: dict[int, memoryview] = {}
-    for column in columns:
-        start, length = column_span(column)
-        parts[start] = memoryview(bytearray(length))
-        piece.file.readinto(start, parts[start])
-    return _Fetched(piece.file.size, parts)
-
-
-class _Fetched(Part):
-    """A file of which some parts lie in memory. Arrow reads neighbouring parts at once, and ignores what lies between
-    them."""
-
-    def __init__(self, size: int, parts: dict[int, memoryview]) -> None:
-        super().__init__(size)
-        self._parts = parts
-
-    def read(self, size: int = -1) -> bytes | memoryview:
-        found, first = bytearray(size), self._at
-        for start, part in self._parts.items():
-            begin, end = max(start, first), min(start + len(part), first + size)
-            if begin < end:
-                found[begin - first : end - first] = part[begin - start : end - start]
-        self._at += size
-        return memoryview(found)
-
-    def close(self) -> None:
-        super().close()
-        self._parts = {}
+    return fetch_chunks(piece.file, columns, lambda size: memoryview(bytearray(size)))
