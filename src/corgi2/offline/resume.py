@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from corgi2.dataset import CORGI_FOLDER, Index, is_matched, runs, with_replaced
 from corgi2.errors import ShardError, SourceError
+from corgi2.formats import suffix_of
 from corgi2.offline.job import Job, load_plan
 from corgi2.offline.journal import Journal
 from corgi2.offline.names import new_shards
@@ -125,7 +126,7 @@ def _left_aside(job: Job, planned: Entry, found: Entry | None) -> None:
 def _check_new(job: Job, others: Iterable[str]) -> None:
     for path in others:
         ours = path.startswith((job.plan.prefix, f"{CORGI_FOLDER}/"))
-        if not ours and path.endswith(job.plan.suffix) and is_matched(job.first.source, path):
+        if not ours and suffix_of(path) == job.plan.suffix and is_matched(job.first.source, path):
             raise SourceError(
                 f"{job.target.url}/{path}: is new since the shuffle in place began; move it away to resume"
             )
