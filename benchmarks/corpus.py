@@ -164,38 +164,46 @@ _CRC = [_crc_of_byte(value) for value in range(256)]
 def _example(number: int) -> bytes:
     """A `tf.train.Example` with bytes, floats and integers, packed and one by one."""
     features = {
-        "image": _field(1, _field(1, bytes([number]) * number * 30)),
-        "texts": _field(1, _field(1, b"a") + _field(1, b"")),
-        "floats": _field(2, _field(1, struct.pack("<3f", 0.5, -1, number))),
-        "one": _field(2, b"\x0d" + struct.pack("<f", number)),
-        "label": _field(3, _field(1, b"\x05" if number % 2 else b"\xff" * 9 + b"\x01")),
-        "several": _field(3, b"\x08\x01\x08\xac\x02"),
+        "image": field_of(1, field_of(1, bytes([number]) * number * 30)),
+        "texts": field_of(1, field_of(1, b"a") + field_of(1, b"")),
+        "floats": field_of(2, field_of(1, struct.pack("<3f", 0.5, -1, number))),
+        "one": field_of(2, b"\x0d" + struct.pack("<f", number)),
+        "label": field_of(3, field_of(1, b"\x05" if number % 2 else b"\xff" * 9 + b"\x01")),
+        "several": field_of(3, b"\x08\x01\x08\xac\x02"),
         "none": b"",
     }
-    return _features(features)
+    return features_of(features)
 
 
 def example_of(values: Mapping[str, bytes | int]) -> bytes:
     """A `tf.train.Example` of bytes and of integers from 0 to 127."""
-    return _features(
+    return features_of(
         {
-            name: _field(1, _field(1, value)) if isinstance(value, bytes) else _field(3, _field(1, bytes([value])))
+            name: field_of(1, field_of(1, value))
+            if isinstance(value, bytes)
+            else field_of(3, field_of(1, bytes([value])))
             for name, value in values.items()
         }
     )
 
 
-def _features(features: Mapping[str, bytes]) -> bytes:
-    entries = (_field(1, name.encode()) + _field(2, value) for name, value in features.items())
-    return _field(1, b"".join(_field(1, entry) for entry in entries))
+def features_of(features: Mapping[str, bytes]) -> bytes:
+    """An Example of these features."""
+    entries = (field_of(1, name.encode()) + field_of(2, value) for name, value in features.items())
+    return field_of(1, b"".join(field_of(1, entry) for entry in entries))
 
 
-def _field(number: int, value: bytes) -> bytes:
-    size, rest = bytearray(), len(value)
-    while rest > 127:
-        size.append(rest & 127 | 128)
-        rest >>= 7
-    return bytes([number << 3 | 2, *size, rest]) + value
+def field_of(number: int, value: bytes) -> bytes:
+    """A field of a message whose value has a length."""
+    return bytes([number << 3 | 2]) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    text = bytearray()
+    while value > 127:
+        text.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*text, value])
 
 
 def _parquets() -> Iterator[Seed]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.corpus import bodies_of, framed, masked_crc, seeds
+from benchmarks.corpus import bodies_of, features_of, field_of, framed, masked_crc, seeds, varint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ import corgi2
 from corgi2.dataset.source import find_source
 from corgi2.errors import ShardError, SourceError
 from corgi2.formats.registry import is_only_numbered, suffix_of, without_total
-from corgi2.formats.tfrecord.crc32c import FOLDS, crc32c, masked_crc32c
+from corgi2.formats.tfrecord.crc32c import FOLDS, crc32c, crc32c_of_lanes, masked_crc32c
 from corgi2.formats.tfrecord.example import decode_example
 from corgi2.records.arena import Arena
 from tests.shards import TFRECORD, MemoryShard, read_shards, records_of, samples_of
@@ -70,6 +70,7 @@ def test_checksums_of_many_ranges_are_those_of_each(seed: int, size: int, cuts: 
     start, stop = np.array(places[:-1]), np.array(places[1:])
     expected = [masked_crc(data[first:last].tobytes()) for first, last in zip(start, stop, strict=True)]
     assert [word.tobytes() for word in masked_crc32c(data, start, stop)] == expected
+    assert crc32c_of_lanes(data, start, stop).tolist() == crc32c(data, start, stop).tolist()
 
 
 @given(bodies=BODIES, where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
@@ -223,6 +224,16 @@ def test_batches_of_other_records_have_one_column_of_bytes(tmp_path: Path) -> No
     batches = list(corgi2.Loader(source, buffer="64MB", batch_size=10))
     assert {*batches[0]} == {"value"}
     assert Counter(body for batch in batches for body in batch["value"]) == _bodies(source)
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5), st.booleans())
+def test_integers_of_all_sizes_are_read_packed_or_one_by_one(numbers: list[int], packed: bool) -> None:
+    texts = [varint(number % 2**64) for number in numbers]
+    body = field_of(1, b"".join(texts)) if packed else b"".join(b"\x08" + text for text in texts)
+    data = features_of({"n": field_of(3, body)})
+    found = decode_example(data, 0, len(data))
+    assert found is not None
+    assert np.atleast_1d(found["n"]).tolist() == numbers
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda tail: b"\n" + bytes([len(tail)]) + tail))

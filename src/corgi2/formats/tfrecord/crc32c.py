@@ -1,5 +1,7 @@
 """CRC-32C (Castagnoli's) of many ranges of bytes at once, on arrays: no compiled package is needed.
 
+If google-crc32c is installed, it is used for ranges that are long enough for its calls to pay.
+
 Bytes are a polynomial over GF(2), and their checksum is the remainder modulo a polynomial P. Some multiples M of P have
 few terms, such as x^8192 + x^4052 + x^2155 + x^66. With M(x), all of M(x^2), M(x^4), … are multiples, since squaring is
 linear. So what lies 8192 units of 1, 2, 4, … bytes before the end may be added (by XOR) in three other places, and be
@@ -9,6 +11,7 @@ Ranges are cut into lanes of one width from their ends, because zeros in front o
 about three times `_STEP_BYTES`, and a few bytes per lane.
 """
 
+from collections.abc import Callable
 from functools import cache, lru_cache
 
 import numpy as np
@@ -28,6 +31,8 @@ FOLDS = ((8192, (66, 2155, 4052)), (512, (2, 69, 158, 198, 253)), (256, (0, 1, 1
 
 _LEFT = 256
 """Bytes of a lane that are looked up."""
+_LONG = 500
+"""Bytes from which on a range is given to a compiled function by itself."""
 _NARROWEST, _WIDEST = 8, 1 << 15
 _STEP_BYTES = 1 << 20
 """Lanes that are folded at a time: they stay in a core's cache."""
@@ -44,8 +49,28 @@ def crc32c(data: Bytes, start: Indices, stop: Indices) -> Words:
     """The checksum of each range."""
     if not len(start):
         return np.empty(0, np.uint32)
+    compiled = _compiled() if int((stop - start).mean()) >= _LONG else None
+    if compiled is None:
+        return crc32c_of_lanes(data, start, stop)
+    ranges = zip(start.tolist(), stop.tolist(), strict=True)
+    return np.fromiter((compiled(data[first:last]) for first, last in ranges), np.uint32, len(start))
+
+
+@cache
+def _compiled() -> Callable[[Bytes], int] | None:
+    try:
+        import google_crc32c
+    except ImportError:
+        return None
+    return google_crc32c.value if google_crc32c.implementation == "c" else None
+
+
+def crc32c_of_lanes(data: Bytes, start: Indices, stop: Indices) -> Words:
+    """The same, by NumPy alone."""
     sizes = stop - start
-    width = _width_for(min(int(sizes.mean()), len(data)))
+    width = _width_for(int(sizes.mean()))
+    if width > len(data):
+        width //= 2
     lanes = np.maximum(1, -(-sizes // width))
     first = np.cumsum(lanes) - lanes
     behind = np.repeat(first + lanes, lanes) - np.arange(1, int(lanes.sum()) + 1)
@@ -57,8 +82,8 @@ def crc32c(data: Bytes, start: Indices, stop: Indices) -> Words:
 
 
 def _width_for(size: int) -> int:
-    """A power of two that is not above most ranges, so that lanes hold at most as much again."""
-    return int(min(_WIDEST, max(_NARROWEST, 1 << max(0, size.bit_length() - 1))))
+    """A power of two, not much above most ranges, so that lanes hold little more than twice as much."""
+    return int(min(_WIDEST, max(_NARROWEST, 1 << max(0, (size + size // 8).bit_length() - 1))))
 
 
 def _lane_sums(data: Bytes, begin: Indices, gap: Indices, width: int) -> Words:

@@ -23,6 +23,8 @@ _FIRST, _SECOND, _THIRD = 0x0A, 0x12, 0x1A
 """The tags of fields 1 to 3 whose value has a length."""
 _VARINT, _FIXED = 0x08, 0x0D
 """The tags of field 1 if it is one number, of variable length or of 4 bytes."""
+_ONE_BYTES, _HALF = 12, 1 << 63
+"""The most bytes of a packed list of one integer; and what is above all of them."""
 
 
 class _OtherError(Exception):
@@ -78,8 +80,8 @@ def decode_example(memory: Memory, start: int, stop: int, only: Collection[str] 
         for first, last in _parts(memory, start, stop):
             for begin, end in _parts(memory, first, last):
                 name, value, after = _entry(memory, begin, end)
-                found = _feature(memory, value, after)
                 count += 1
+                found = _feature(memory, value, after)
                 if only is None or is_asked(name, only):
                     features[name] = found
     except (_OtherError, IndexError, UnicodeDecodeError):
@@ -127,6 +129,10 @@ def _feature(memory: Memory, at: int, stop: int) -> Any:
     if kind == _SECOND:
         numbers = _floats(memory, first, last)
     elif kind == _THIRD:
+        if 2 < last - first <= _ONE_BYTES and memory[first] == _FIRST and memory[first + 1] == last - first - 2:
+            value, end = _varint(memory, first + 2, last)
+            if end == last:  # as most labels are; NumPy takes as long for one number as for a thousand
+                return (value + _HALF) % (2 * _HALF) - _HALF
         numbers = _integers(memory, first, last)
     else:
         raise _OtherError
