@@ -47,6 +47,7 @@ bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one 
 	$(BIN)/python -m benchmarks.foundation
 	$(BIN)/python -m benchmarks.offline
 	$(BIN)/python -m benchmarks.online
+	$(BIN)/python -m benchmarks.formats
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.workers
 	$(BIN)/python -m benchmarks.scale
