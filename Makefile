@@ -48,6 +48,7 @@ bench: $(VENV)/test.done  ## Measure against peers and limits, as ratios in one 
 	$(BIN)/python -m benchmarks.offline
 	$(BIN)/python -m benchmarks.pieces
 	$(BIN)/python -m benchmarks.online
+	$(BIN)/python -m benchmarks.formats
 	$(BIN)/python -m benchmarks.cache
 	$(BIN)/python -m benchmarks.network
 	$(BIN)/python -m benchmarks.workers

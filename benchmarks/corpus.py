@@ -6,8 +6,9 @@ A seed also tells where its integers lie, so that they can be set to extreme val
 import io
 import json
 import re
+import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -39,8 +40,8 @@ class Seed:
 
 
 def seeds(kind: str) -> tuple[Seed, ...]:
-    """The sound shards of a kind: tar, jsonl or parquet."""
-    makers = {"tar": _tars, "jsonl": _lines, "parquet": _parquets}
+    """The sound shards of a kind: tar, jsonl, parquet or tfrecord."""
+    makers = {"tar": _tars, "jsonl": _lines, "parquet": _parquets, "tfrecord": _frames}
     return tuple(makers[kind]())
 
 
@@ -108,6 +109,101 @@ def _lines() -> Iterator[Seed]:
         data = text.encode()
         numbers = re.finditer(rb"-?\d+", data)
         yield Seed(data, tuple(Field(*match.span(), int(match[0])) for match in numbers))
+
+
+def _frames() -> Iterator[Seed]:
+    """Records of all sizes, empty ones included; Examples; one record alone."""
+    for bodies in (
+        [bytes(range(size % 256)) * (1 + size // 256) for size in (0, 1, 3, 4, 8, 100, 255, 700, 2_000)],
+        [_example(number) for number in range(12)],
+        [b"", b"", b""],
+        [b"alone" * 600],
+    ):
+        data, fields = bytearray(), list[Field]()
+        for body in bodies:
+            fields.append(Field(len(data), len(data) + 8, len(body)))
+            data += framed(body)
+        yield Seed(bytes(data), tuple(fields))
+
+
+def framed(body: bytes) -> bytes:
+    """A TFRecord frame."""
+    length = struct.pack("<Q", len(body))
+    return length + masked_crc(length) + body + masked_crc(body)
+
+
+def bodies_of(data: bytes) -> Iterator[bytes]:
+    """The bodies of TFRecord frames, as the format's definition reads them."""
+    at = 0
+    while at < len(data):
+        stop = at + 12 + int.from_bytes(data[at : at + 8], "little")
+        if framed(data[at + 12 : stop]) != data[at : stop + 4]:
+            raise ValueError(f"the frame at byte {at} is damaged")
+        yield data[at + 12 : stop]
+        at = stop + 4
+
+
+def masked_crc(data: bytes | bytearray) -> bytes:
+    """A checksum as TFRecord stores it, byte by byte, as its definition says."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _CRC[(crc ^ byte) & 255] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _crc_of_byte(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value
+
+
+_CRC = [_crc_of_byte(value) for value in range(256)]
+
+
+def _example(number: int) -> bytes:
+    """A `tf.train.Example` with bytes, floats and integers, packed and one by one."""
+    features = {
+        "image": field_of(1, field_of(1, bytes([number]) * number * 30)),
+        "texts": field_of(1, field_of(1, b"a") + field_of(1, b"")),
+        "floats": field_of(2, field_of(1, struct.pack("<3f", 0.5, -1, number))),
+        "one": field_of(2, b"\x0d" + struct.pack("<f", number)),
+        "label": field_of(3, field_of(1, b"\x05" if number % 2 else b"\xff" * 9 + b"\x01")),
+        "several": field_of(3, b"\x08\x01\x08\xac\x02"),
+        "none": b"",
+    }
+    return features_of(features)
+
+
+def example_of(values: Mapping[str, bytes | int]) -> bytes:
+    """A `tf.train.Example` of bytes and of integers from 0 to 127."""
+    return features_of(
+        {
+            name: field_of(1, field_of(1, value))
+            if isinstance(value, bytes)
+            else field_of(3, field_of(1, bytes([value])))
+            for name, value in values.items()
+        }
+    )
+
+
+def features_of(features: Mapping[str, bytes]) -> bytes:
+    """An Example of these features."""
+    entries = (field_of(1, name.encode()) + field_of(2, value) for name, value in features.items())
+    return field_of(1, b"".join(field_of(1, entry) for entry in entries))
+
+
+def field_of(number: int, value: bytes) -> bytes:
+    """A field of a message whose value has a length."""
+    return bytes([number << 3 | 2]) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    text = bytearray()
+    while value > 127:
+        text.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*text, value])
 
 
 def _parquets() -> Iterator[Seed]:

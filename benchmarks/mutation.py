@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from benchmarks.corpus import Field, Seed
+from benchmarks.corpus import Field, Seed, masked_crc
 
 _EXTREMES = (
     *(0, 1, 2, 7, 127, 255, 511, 512, 65_535, 1 << 20, 10**7),
@@ -141,10 +141,15 @@ def _set_varint(data: bytearray, field: Field, value: int) -> None:
     data[field.start : field.stop] = text
 
 
+def _set_word(data: bytearray, field: Field, value: int) -> None:
+    data[field.start : field.stop] = (value % (1 << 64)).to_bytes(8, "little")
+
+
 _SETTERS: dict[str, Callable[[bytearray, Field, int], None]] = {
     "tar": _set_octal,
     "jsonl": _set_decimal,
     "parquet": _set_varint,
+    "tfrecord": _set_word,
 }
 
 
@@ -164,11 +169,26 @@ def _measure_footer(data: bytearray, seed: Seed) -> None:
         data[-8:] = struct.pack("<I4s", len(data) - 8 - start, b"PAR1")
 
 
+def _sum_frames(data: bytearray, seed: Seed) -> None:  # noqa: ARG001
+    """Right checksums for all frames of a TFRecord that lengths lead to, so that lies about them are believed."""
+    at = 0
+    while at + 12 <= len(data):
+        stop = at + 12 + int.from_bytes(data[at : at + 8], "little")
+        data[at + 8 : at + 12] = masked_crc(data[at : at + 8])
+        if stop + 4 <= len(data):
+            data[stop : stop + 4] = masked_crc(data[at + 12 : stop])
+        at = stop + 4
+
+
 def _leave(data: bytearray, seed: Seed) -> None:
     """Lines have nothing to repair."""
 
 
-_REPAIRS: dict[str, Callable[[bytearray, Seed], None]] = {"tar": _sum_headers, "parquet": _measure_footer}
+_REPAIRS: dict[str, Callable[[bytearray, Seed], None]] = {
+    "tar": _sum_headers,
+    "parquet": _measure_footer,
+    "tfrecord": _sum_frames,
+}
 
 
 def compress(data: bytes, codec: str) -> bytes:

@@ -23,6 +23,7 @@ from corgi2.records.shard import Piece
 
 ARROW = int(pa.__version__.partition(".")[0])
 TAR, PARQUET, JSONL = format_of(".tar"), format_of(".parquet"), format_of(".jsonl")
+TFRECORD = format_of(".tfrecord")
 
 
 @dataclass(frozen=True)

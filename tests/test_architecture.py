@@ -39,7 +39,9 @@ PURE = {
     "re",
     "typing",
 }
-EXTRAS = {"torch", "torchdata", "accelerate", "transformers", "lightning", "ray", "matplotlib", "scipy", "sklearn"}
+EXTRAS = {"torch", "torchdata", "accelerate", "transformers", "lightning", "ray", "matplotlib", "scipy", "sklearn"} | {
+    "google_crc32c"
+}
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or not path.name.startswith("__"))
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
+from benchmarks.corpus import bodies_of, framed
 from corgi2.dataset.sealing import unseal
 
 Files = Mapping[str, bytes]
@@ -32,11 +33,16 @@ def _shard(suffix: str, shard: int, count: int, chance: random.Random) -> bytes:
         sink = io.BytesIO()
         pq.write_table(pa.table({"t": texts}), sink, row_group_size=chance.randint(3, 20))
         return sink.getvalue()
-    plain = _tar(texts) if suffix.startswith(".tar") else "".join(json.dumps({"t": text}) + "\n" for text in texts)
-    data = plain if isinstance(plain, bytes) else plain.encode()
+    data = _plain(suffix, texts)
     if suffix.endswith(".gz"):
         return gzip.compress(data, 1, mtime=0)
     return zstandard.compress(data) if suffix.endswith(".zst") else data
+
+
+def _plain(suffix: str, texts: Iterable[str]) -> bytes:
+    if suffix.startswith(".tfrecord"):
+        return b"".join(framed(text.encode()) for text in texts)
+    return _tar(texts) if suffix.startswith(".tar") else "".join(json.dumps({"t": t}) + "\n" for t in texts).encode()
 
 
 def _tar(texts: Iterable[str]) -> bytes:
@@ -72,6 +78,8 @@ def _records(path: str, data: bytes) -> Records:
         data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
     if ".jsonl" in path:
         return Counter(json.loads(line)["t"] for line in data.splitlines())
+    if ".tfrecord" in path:
+        return Counter(body.decode() for body in bodies_of(data))
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members = [archive.extractfile(member) for member in archive]
         return Counter(member.read().decode() for member in members if member)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 
-SUFFIXES = (".tar", ".tar.gz", ".tar.zst", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
+SUFFIXES = (".tar", ".tar.gz", ".tar.zst", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".tfrecord")
 _CONFIGURATIONS = tuple(product(SUFFIXES, (False, True), (1, 2)))
-_RANGES = {".tar": 5_000, ".jsonl": 1_000}
+_RANGES = {".tar": 5_000, ".jsonl": 1_000, ".tfrecord": 1_000}
 """Of a few records each, in formats that have ranges wherever records end."""
 _STRIDE = 11
 """Has no divisor in common with the number of configurations, so that every kind meets all of them."""

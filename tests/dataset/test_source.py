@@ -313,7 +313,6 @@ EXAMPLES = {
     "LitData": "chunk-0-12.zstd.bin",
     "Megatron": "text_document.idx",
     "ArrayRecord": "train.array_record-00000-of-00010",
-    "TFRecord": "train.tfrecord-00000-of-00010",
     "Arrow": "data-00000-of-00001.arrow",
     "MDS (MosaicML Streaming)": "shard.00000.mds.zstd",
     "NumPy": "x.npz",

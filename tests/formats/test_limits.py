@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.corpus import framed, masked_crc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,11 +19,12 @@ from corgi2.budget import arena_bytes, buffer_for, promised
 from corgi2.errors import DamageError, SourceError, TooLargeError
 from corgi2.formats.format import Format
 from corgi2.formats.parquet.pages import largest_page
+from corgi2.formats.tfrecord.crc32c import masked_crc32c
 from corgi2.offline.run import shuffle
 from corgi2.records.arena import Arena
 from corgi2.records.shard import Piece
 from tests.patching import patch_everywhere
-from tests.shards import JSONL, PARQUET, TAR, MemoryShard, parquet_of, tar_of
+from tests.shards import JSONL, PARQUET, TAR, TFRECORD, MemoryShard, parquet_of, tar_of
 
 MEMORY = 8_000_000
 
@@ -35,10 +37,22 @@ def _line(size: int) -> bytes:
     return b'{"a": 1}\n{"a": "' + b"x" * size + b'"}\n{"a": 2}\n'
 
 
-FORMATS: list[tuple[Format, Callable[[int], bytes]]] = [(TAR, _tar_record), (JSONL, _line)]
+def _frames(size: int) -> bytes:
+    return framed(b"1") + _big_frame(size) + framed(b"2")
 
 
-@pytest.mark.parametrize(("format", "make"), FORMATS, ids=["tar", "jsonl"])
+def _big_frame(size: int) -> bytes:
+    """A record of zeros, whose checksum is the one thing here that a test cannot afford to compute by definition."""
+    body = np.zeros(size, np.uint8)
+    crc = masked_crc32c(np.append(body, np.zeros(8, np.uint8)), np.array([0]), np.array([size]))
+    length = size.to_bytes(8, "little")
+    return length + masked_crc(length) + bytes(size) + crc.tobytes()
+
+
+FORMATS: list[tuple[Format, Callable[[int], bytes]]] = [(TAR, _tar_record), (JSONL, _line), (TFRECORD, _frames)]
+
+
+@pytest.mark.parametrize(("format", "make"), FORMATS, ids=["tar", "jsonl", "tfrecord"])
 @settings(max_examples=25)
 @given(size=st.integers(0, 2 * MEMORY))
 def test_a_record_is_read_if_it_fits_and_refused_by_name_if_it_does_not(
@@ -83,13 +97,19 @@ def line_spans(draw: st.DrawFn, number: int) -> bytes:
     return front + b'"' + b"%d" % number + b"x" * max(0, size - len(front) - 5) + b'"\n'
 
 
+@st.composite
+def frame_spans(draw: st.DrawFn, number: int) -> bytes:
+    return framed(bytes([number]) * draw(st.integers(0, 1500) | st.integers(ROOM - 36, ROOM + 4)))
+
+
 SPANS: list[tuple[Format, Callable[[int], st.SearchStrategy[bytes]], list[bytes]]] = [
     (TAR, tar_spans, [b"", _member("d", 0, tarfile.DIRTYPE), _member("README", 700)]),
     (JSONL, line_spans, [b"", b"\n", b"   "]),
+    (TFRECORD, frame_spans, [b""]),
 ]
 
 
-@pytest.mark.parametrize(("format", "make", "tails"), SPANS, ids=["tar", "jsonl"])
+@pytest.mark.parametrize(("format", "make", "tails"), SPANS, ids=["tar", "jsonl", "tfrecord"])
 @settings(max_examples=200)
 @given(data=st.data(), part=st.integers(1, 20))
 def test_a_record_is_refused_exactly_if_it_does_not_fit_and_wherever_it_lies(

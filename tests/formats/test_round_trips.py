@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset
+from benchmarks.corpus import bodies_of, framed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ def _shard(suffix: str, bodies: list[bytes], number: int = 0) -> bytes:
         return compressed(tar_of([(f"{number}/{n:04d}.bin", body) for n, body in enumerate(bodies)]), suffix)
     if suffix == ".parquet":
         return parquet_of(pa.table({"n": range(len(bodies)), "body": bodies}), row_group_size=7)
+    if ".tfrecord" in suffix:
+        return compressed(b"".join(map(framed, bodies)), suffix)
     lines = [json.dumps({"n": n, "body": body.hex()}) for n, body in enumerate(bodies)]
     return compressed("\n".join(lines).encode(), suffix)
 
@@ -42,6 +45,8 @@ def _read_back(suffix: str, path: Path) -> list[dict[str, Any]]:
     if "json" in suffix:
         return [json.loads(line) for line in pa.input_stream(path).read().splitlines()]
     plain = pa.input_stream(path).read()
+    if ".tfrecord" in suffix:
+        return [{"body": body} for body in bodies_of(plain)]
     with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
         return [{"name": member.name, "body": archive.extractfile(member).read()} for member in archive]  # type: ignore[union-attr]
 

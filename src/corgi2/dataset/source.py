@@ -16,6 +16,7 @@ from difflib import get_close_matches
 
 from corgi2.dataset.folder import CORGI_FOLDER, DONE_NAME, run_folder, runs
 from corgi2.dataset.patterns import SPECIAL, expand, glob_pattern, levels_of
+from corgi2.dataset.recognition import recognised
 from corgi2.dataset.splits import check_splits, example_of
 from corgi2.errors import SourceError
 from corgi2.formats import Format, foreign_of, format_of, suffix_of, suffixes
@@ -72,7 +73,9 @@ def find_source(uri: str | os.PathLike[str], options: Options | None = None, fun
     """The source at a URI. ``function`` is what was called with it, for errors that show a way out."""
     url = parse_url(os.fspath(uri))
     found = _find_pattern(url, options) or _find_file(url, options) or _find_folder(url, options)
-    store, entries, others, patterns = found
+    store, listed, others, patterns = found
+    entries, unlike = recognised(store, listed)
+    others = [*others, *unlike]
     _check(entries, others, str(url), store.url, function)
     suffix = suffix_of(entries[0].path)
     about = str(url), without_secrets(options or {})

@@ -5,6 +5,7 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 
 from corgi2.dataset.folder import unnumbered
 from corgi2.dataset.patterns import glob_pattern
@@ -67,10 +68,11 @@ def _covering(wanted: Sequence[str], paths: Sequence[str], others: Sequence[str]
     if folder and sum(path.startswith(folder + "/") for path in paths) == len(wanted):
         return f"{root}/{folder}"
     name = posixpath.commonprefix([posixpath.basename(path) for path in wanted])
-    for start in (*_starts(prefix, suffix), *(f"**/{start}" for start in _starts(name, suffix))):
-        matcher = re.compile(glob_pattern(f"{start}*{suffix}"))
+    starts = (*_starts(prefix, suffix), *(f"**/{start}" for start in _starts(name, suffix)))
+    for start, end in product(starts, (suffix, "")):  # names may end in their number
+        matcher = re.compile(glob_pattern(f"{start}*{end}"))
         if set(filter(matcher.fullmatch, [*paths, *others])) == set(wanted):
-            return f"{glob.escape(root)}/{start}*{suffix}"
+            return f"{glob.escape(root)}/{start}*{end}"
     return f"{root}/{wanted[0]}"
 
 

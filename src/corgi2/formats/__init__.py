@@ -9,6 +9,17 @@ from corgi2.formats.foreign import foreign_of
 from corgi2.formats.format import Columnar, Format
 from corgi2.formats.paths import split_path
 from corgi2.formats.pipe import PIPE_BYTES
-from corgi2.formats.registry import format_of, suffix_of, suffixes
+from corgi2.formats.registry import format_of, is_only_numbered, suffix_of, suffixes, without_total
 
-__all__ = ["PIPE_BYTES", "Columnar", "Format", "foreign_of", "format_of", "split_path", "suffix_of", "suffixes"]
+__all__ = [
+    "PIPE_BYTES",
+    "Columnar",
+    "Format",
+    "foreign_of",
+    "format_of",
+    "is_only_numbered",
+    "split_path",
+    "suffix_of",
+    "suffixes",
+    "without_total",
+]

@@ -56,12 +56,6 @@ FOREIGN = (
         "pyarrow.dataset.dataset(folder, format='ipc'), 'out', format='parquet')",
     ),
     Foreign(
-        "TFRecord",
-        rf"{_ANY}tfrecords?(-\d+-of-\d+)?(\.gz)?",
-        "`.tfrecord`",
-        f"iterate tensorflow.data.TFRecordDataset and write each example with {_WRITER}",
-    ),
-    Foreign(
         "ArrayRecord",
         rf"{_ANY}array_?record(-\d+-of-\d+)?",
         "`.array_record`",

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 
 from corgi2.dataset import CORGI_FOLDER, Source, runs, unnumbered
+from corgi2.formats import without_total
 from corgi2.offline.plan import Plan
 from corgi2.stores import Entry
 
@@ -17,7 +18,8 @@ def prefix_of(source: Source) -> str:
 
 
 def _common(names: Iterable[str], source: Source) -> str:
-    return unnumbered(posixpath.commonprefix(list(names)).removesuffix(source.format.suffix))
+    common = posixpath.commonprefix([without_total(name) for name in names])
+    return unnumbered(common.removesuffix(source.format.suffix))
 
 
 def next_names(source: Source, listing: Iterable[Entry]) -> tuple[int, str]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from corgi2.dataset import CORGI_FOLDER, Index, is_matched, runs, with_replaced
 from corgi2.errors import ShardError, SourceError
+from corgi2.formats import suffix_of
 from corgi2.offline.journal import Journal
 from corgi2.offline.names import new_shards
 from corgi2.offline.outline import EMPTY
@@ -130,7 +131,7 @@ def _left_aside(shuffle: Shuffle, planned: Entry, found: Entry | None) -> None:
 def _check_new(shuffle: Shuffle, others: Iterable[str]) -> None:
     for path in others:
         ours = path.startswith((shuffle.plan.prefix, f"{CORGI_FOLDER}/"))
-        if not ours and path.endswith(shuffle.plan.suffix) and is_matched(shuffle.first.source, path):
+        if not ours and suffix_of(path) == shuffle.plan.suffix and is_matched(shuffle.first.source, path):
             raise SourceError(
                 f"{shuffle.target.url}/{path}: is new since the shuffle in place began; move it away to resume"
             )

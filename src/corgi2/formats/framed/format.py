@@ -1,4 +1,4 @@
-"""Formats whose records lie one after another in the file, each with its frame: tar, JSON lines.
+"""Formats whose records lie one after another in the file, each with its frame: tar, JSON lines, TFRecord.
 
 A record's span includes its frame. Bytes that belong to no record (a directory in a tar, a blank line) travel in the
 span of the next record, or of the last one at the end of a shard, and are part of neither: a record is the same
