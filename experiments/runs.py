@@ -34,8 +34,8 @@ def once(experiment: str, name: str, make: Callable[[], Run], folder: Path = RUN
 
 
 def kept(experiment: str, folder: Path = RUNS) -> list[Run]:
-    """All runs that were finished."""
-    return [json.loads(file.read_text()) for file in sorted((folder / experiment).glob("*.json"))]
+    """All runs that were finished. One with a slash in its name lies in a folder."""
+    return [json.loads(file.read_text()) for file in sorted((folder / experiment).rglob("*.json"))]
 
 
 def _publish(file: Path, text: str) -> None:

@@ -1,5 +1,6 @@
 """Every experiment in a tiny form: it runs from end to end, continues, and publishes what it found."""
 
+import hashlib
 import io
 import json
 import os
@@ -26,6 +27,8 @@ from experiments import (
     figure1,
     figure5,
     images,
+    language,
+    language_show,
     measuring,
     passes,
     recipes,
@@ -35,6 +38,7 @@ from experiments import (
     significance,
     table1,
     tables,
+    texts,
     theorem1,
     theorem2,
     training,
@@ -52,7 +56,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written into the repository."""
     (tmp_path / "data").mkdir()
-    for module in (data, examples, training, tables):
+    for module in (data, examples, training, tables, language):
         monkeypatch.setattr(module, "SHARDS", tmp_path / "data")
     monkeypatch.setattr(runs.once, "__defaults__", (tmp_path / "runs",))
     monkeypatch.setattr(runs.kept, "__defaults__", (tmp_path / "runs",))
@@ -411,3 +415,55 @@ def test_parquet_rows_keep_their_numbers(tmp_path: Path) -> None:
     data._cut(pa.table({"a": np.arange(25)}), 10, tmp_path)
     rows = [pq.read_table(file)["row"].to_pylist() for file in sorted(tmp_path.glob("*.parquet"))]
     assert rows == [list(range(10)), list(range(10, 20)), list(range(20, 25))]
+
+
+def _source(number: int) -> texts.Source:
+    """Text of one letter among twenty."""
+    return texts.Source(f"s{number}", "letters", None, lambda _: iter([bytes([97 + number, 10] * 4000)]))
+
+
+def test_a_language_model_sees_every_sequence_once_in_every_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = language.Protocol(
+        sources=[_source(number) for number in range(4)],
+        shards=4,
+        b=8,
+        length=16,
+        held=8,
+        batch=8,
+        width=8,
+        layers=1,
+        rates=(1e-3, 1e-2),
+        seeds=2,
+    )
+    monkeypatch.setattr(language_show, "Protocol", lambda: tiny)
+    language.run(tiny, tmp_path)
+    assert all(run["seen"] == tiny.total for run in runs.kept(tiny.key))
+    language.run(tiny, tmp_path)  # nothing is left to do
+    assert len(runs.kept(tiny.key)) == len(language.ARMS) * (2 + 2)
+    language_show.main(["--out", str(tmp_path)])
+    found = _read(tmp_path, "language")
+    assert [row["arm"] for row in found["rows"]] == [arm.name for arm in language.ARMS]
+    assert {row["seeds"] for row in found["rows"]} == {2}
+    assert len(found["sources"]) == 4
+    language_show.main(["--from", str(tmp_path), "--out", str(tmp_path / "again")])
+    assert _read(tmp_path / "again", "language") == found
+
+
+def test_texts_are_cut_to_a_size_and_described(tmp_path: Path) -> None:
+    text = _source(1).text(100, tmp_path)
+    assert text == b"b\n" * 50
+    described = _source(1).described(text)
+    assert (described["bytes"], described["sha256"]) == (100, hashlib.sha256(text).hexdigest())
+    with pytest.raises(SystemExit, match="8,000 bytes, and 9,000 are needed"):
+        _source(1).text(9000, tmp_path)
+    for source in texts.SOURCES:
+        if source.name not in ("reviews", "flights", "sensors"):
+            assert len(source.text(50_000)) == 50_000
+
+
+def test_both_outcomes_of_the_tests_are_said() -> None:
+    assert language_show.verdict(0.01, 0.01, 1) == "equal and worse"
+    assert language_show.verdict(0.5, 0.01, -1) == "better"
+    assert language_show.verdict(0.5, 0.5, 1) == significance.UNDECIDED
