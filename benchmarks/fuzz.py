@@ -41,7 +41,7 @@ from corgi2.records.group import Group, gather
 from corgi2.records.shard import Piece
 from corgi2.sizes import parse_size
 
-SUFFIXES = (".tar", ".tar.gz", ".tar.zst", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
+SUFFIXES = (".tar", ".tar.gz", ".tar.zst", ".parquet", ".arrow", ".feather", ".jsonl", ".jsonl.gz", ".jsonl.zst")
 ARENA_BYTES = 64_000_000
 BLOCK_BYTES = 4_000
 SLICE_BYTES = 4_000
@@ -333,7 +333,9 @@ def repeat(suffix: str, seed: int, case: int, save: str | None) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=1_000_000, help="cases, of all formats together")
-    parser.add_argument("--format", default="all", help="tar, tar.gz, tar.zst, parquet, jsonl, jsonl.gz, jsonl.zst")
+    parser.add_argument(
+        "--format", default="all", help="tar, tar.gz, tar.zst, parquet, arrow, feather, jsonl, jsonl.gz, jsonl.zst"
+    )
     parser.add_argument("--seed", type=int, help="another one in every run, if not given")
     parser.add_argument("--memory", type=parse_size, default="2GB", help="the most that a worker may take")
     parser.add_argument("--only", type=int, help="repeat this case")

@@ -6,9 +6,9 @@ records lie one after another, it needs only a `framed.Framing`; any other imple
 """
 
 from corgi2.formats.foreign import foreign_of
-from corgi2.formats.format import Format
+from corgi2.formats.format import Described, Format
 from corgi2.formats.paths import split_path
 from corgi2.formats.pipe import PIPE_BYTES
 from corgi2.formats.registry import format_of, suffix_of, suffixes
 
-__all__ = ["PIPE_BYTES", "Format", "foreign_of", "format_of", "split_path", "suffix_of", "suffixes"]
+__all__ = ["PIPE_BYTES", "Described", "Format", "foreign_of", "format_of", "split_path", "suffix_of", "suffixes"]

@@ -1,6 +1,6 @@
 """What the rest of corgi2 asks of a format."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,6 +43,31 @@ class Traits:
     """The size of a shard depends on the order of its records."""
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A shard, as files beside it describe it."""
+
+    path: str
+    size: int
+    records: int
+    checksum: bytes
+
+
+class SideFiles(Protocol):
+    """Files that lie beside shards and say which these are, for other readers; new shards need new ones."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all of them, in the order in which they are written: the last makes the folder readable."""
+
+    def problem(self, old: Mapping[str, bytes], shards: Collection[str] | None) -> str | None:
+        """Why these files cannot be written anew in place of those that describe these shards (or any, if None).
+        ``old`` holds those that are there, by name."""
+
+    def rebuilt(self, old: Mapping[str, bytes], shards: Sequence[Described]) -> dict[str, bytes]:
+        """The files for new shards."""
+
+
 class Format(Protocol):
     """Reads and writes shards with one suffix."""
 
@@ -53,6 +78,10 @@ class Format(Protocol):
 
     @property
     def traits(self) -> Traits: ...
+
+    @property
+    def side_files(self) -> SideFiles | None:
+        """The files beside shards that a shuffle writes anew, if the format has any."""
 
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """Memory that it takes to read and decode each of some blocks, besides its final place."""

@@ -1,11 +1,12 @@
 """Formats by the suffix of their shards."""
 
-from corgi2.formats import jsonl, parquet, tar
+from corgi2.formats import arrow, jsonl, parquet, tar
 from corgi2.formats.format import Format
 
 _REGISTRY: dict[str, Format] = {
     **tar.FORMATS,
     **parquet.FORMATS,
+    **arrow.FORMATS,
     **jsonl.FORMATS,
 }
 

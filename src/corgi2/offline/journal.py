@@ -4,6 +4,7 @@
     source-3f2a…            the shards and blocks to read, as planned
     replaced-9c1e…          in place: old shards as they were put back since; these are read instead
     fate                    in place: whether old shards are consumed, or the shuffle was discarded; decided once
+    beside/state.json       in place: files that describe shards, as they were; written anew before it is done
     lock                    who is at work: a courtesy, nothing depends on it
     pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
     pass-1/000007-002.tar   a block between two passes; deleted once consumed
@@ -192,6 +193,10 @@ class Journal:
         if self.fate() is None:
             self.store.create(self.fate_path, seal(fate.encode()))
         return self.fate() == fate
+
+    def side_path(self, name: str) -> str:
+        """Where a file that describes shards lies while there are none that it describes."""
+        return f"{self.folder}/beside/{name}"
 
     @property
     def done_path(self) -> str:

@@ -33,6 +33,7 @@ from corgi2.offline.passes import Pass, next_pass
 from corgi2.offline.planning import naming_ways_out, plan_shuffle
 from corgi2.offline.report import Report
 from corgi2.offline.settings import Settings, parse_share
+from corgi2.offline.side_files import describe, put_aside
 from corgi2.offline.skipped import Skipped
 from corgi2.offline.task import Task
 from corgi2.offline.ways_back import naming_ways_back
@@ -282,6 +283,7 @@ class _Run:
         with job.journal.lock() as other, self.engine.running():
             if other:
                 _log.warning("%s: another run is at work there (%s); both may continue", job.target.url, other)
+            put_aside(job)
             self._copy_held()
             pass_ = job.first
             while True:
@@ -291,6 +293,7 @@ class _Run:
                 pass_ = next_pass(pass_, markers, job.plan, job.target)
             index = finish(job, pass_, markers)
             self._finish_held()
+            describe(job, index, self.held)
         # After the lock is gone: now everything is done.
         replaced = tuple(job.journal.replaced_paths()) if job.plan.settings.in_place else ()
         job.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), job.room_bytes, replaced))

@@ -90,6 +90,10 @@ class FramedFormat:
         )
 
     @property
+    def side_files(self) -> None:
+        """None so far."""
+
+    @property
     def _record_bytes(self) -> int:
         """Bytes of memory per record, besides its own."""
         return _OFFSET_BYTES + 2 * PLACE_BYTES + self.framing.record_overhead

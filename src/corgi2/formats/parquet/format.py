@@ -11,22 +11,24 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.errors import NoRecordError, TooLargeError
+from corgi2.formats.columnar.columns import is_flat
+from corgi2.formats.columnar.metadata import changes
+from corgi2.formats.columnar.samples import Rows
+from corgi2.formats.columnar.schema import schema_text
+from corgi2.formats.columnar.tables import in_memory
 from corgi2.formats.format import Traits
-from corgi2.formats.parquet.columns import is_flat
 from corgi2.formats.parquet.footer import (
-    ShardVersion,
     cached_footer,
     check_overlap,
     read_footer,
     row_group_block,
 )
 from corgi2.formats.parquet.lists import check_missing_lists
-from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, changes, form_of, profile_of
+from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, form_of, profile_of
 from corgi2.formats.parquet.reading import Reading, tables_of
-from corgi2.formats.parquet.samples import Rows
-from corgi2.formats.parquet.schema import arrow_schema, schema_text
+from corgi2.formats.parquet.schema import arrow_schema
 from corgi2.formats.parquet.selection import read_selected
-from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks, in_memory
+from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks
 from corgi2.formats.pipe import Pipe, piped
 from corgi2.order import Indices
 from corgi2.records import (
@@ -64,6 +66,8 @@ class ParquetFormat:
         packs_by_order=True,
     )
 
+    side_files = None
+
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """As stored, and as decoded, which may be one page and all at once; and what allocators keep of large ones."""
         page = np.minimum(footprint, PAGE_VALUES * footprint // np.maximum(1, records))
@@ -90,7 +94,7 @@ class ParquetFormat:
         memory: int = READING_BYTES,  # noqa: ARG002 - a footer has a limit of its own
     ) -> Scan:
         """Reads the footer only."""
-        footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
+        footer, _ = cached_footer(file)
         if footer.num_rows == 0:
             raise NoRecordError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.errors import ShardError, SourceError
-from corgi2.formats.parquet.footer import RESTORE
+from corgi2.formats.columnar.tables import RESTORE
 from corgi2.formats.paths import is_asked
 from corgi2.order import Indices
 from corgi2.records import Group, numpy_of, taker
