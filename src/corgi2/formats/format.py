@@ -33,6 +33,8 @@ class Traits:
     """A part of a shard can be read by itself."""
     has_record_ranges: bool
     """So can a single record: blocks may be cut between any two of them."""
+    cuts_blocks: bool
+    """A scan cuts blocks of about the size that it is given; otherwise shards say what a block is."""
     has_columns: bool
     """All shards of a data set share a schema of columns, and each record has all of them."""
     is_decoded: bool

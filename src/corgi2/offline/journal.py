@@ -196,7 +196,22 @@ class Journal:
 
     def side_path(self, name: str) -> str:
         """Where a file that describes shards lies while there are none that it describes."""
-        return f"{self.folder}/beside/{name}"
+        return f"{self._side_folder}/{name}"
+
+    @property
+    def _side_folder(self) -> str:
+        return f"{self.folder}/beside"
+
+    def keep_side(self, name: str, data: bytes) -> bool:
+        """Keep such a file, unless one is kept; whether it is this one."""
+        self.store.create(self.side_path(name), seal(data))
+        return self.read_side(name) == data
+
+    def read_side(self, name: str) -> bytes | None:
+        return self._unsealed(self.side_path(name))
+
+    def side_paths(self) -> list[str]:
+        return [entry.path for entry in self.store.list(self._side_folder, levels=1)]
 
     @property
     def done_path(self) -> str:

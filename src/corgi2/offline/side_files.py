@@ -40,27 +40,26 @@ def put_aside(job: Job) -> None:
     journal, store = job.journal, job.target
     places = _in_place(job.plan) if job.plan.settings.in_place else {}
     for name, path in places.items():
-        found, kept = read_path(store, path), journal.side_path(name)
-        if found is not None and journal.fate() != DISCARDED:
-            store.create(kept, bytes(found))
-            if read_path(store, kept) == found:
-                store.delete(path)
+        found = read_path(store, path)
+        if found is not None and journal.fate() != DISCARDED and journal.keep_side(name, bytes(found)):
+            store.delete(path)
 
 
 def put_back(plan: Plan, journal: Journal) -> None:
     """Before a restart in place discards the journal."""
     for name, path in _in_place(plan).items():
-        kept = read_path(journal.store, journal.side_path(name))
+        kept = journal.read_side(name)
         if kept is not None and journal.store.head(path) is None:
-            journal.store.publish(path, [bytes(kept)])
+            journal.store.publish(path, [kept])
 
 
 def describe(job: Job, index: Index, held: Index | None) -> None:
     """Write the files for the new shards, and for those that are held out, if the old shards had them."""
     source = job.first.source
-    names, folder = side_names(source.format), _folder_of(source.entries)
+    folder = _folder_of(source.entries)
     if job.plan.settings.in_place:
-        old = _read(job.target, {name: job.journal.side_path(name) for name in names})
+        kept = {name: job.journal.read_side(name) for name in side_names(source.format)}
+        old = {name: data for name, data in kept.items() if data is not None}
     else:
         old = {} if folder is None else _read(source.store, _places(source.format, folder))
     for store, shards in ((job.target, index), (job.aside, held)):

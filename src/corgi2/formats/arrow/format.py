@@ -58,6 +58,7 @@ class ArrowFormat:
         has_cheap_scan=True,
         has_ranges=True,
         has_record_ranges=False,
+        cuts_blocks=True,
         has_columns=True,
         is_decoded=True,
         is_tasted_whole=True,

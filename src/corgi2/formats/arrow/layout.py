@@ -67,8 +67,8 @@ def reading(file: ShardFile) -> Peek:
     def peek(start: int, size: int) -> Buffer:
         nonlocal held, first
         if not first <= start <= start + size <= first + len(held):
-            near = start - first - len(held) < _SMALL_BODY
-            held = bytearray(min(file.size - start, max(size, _WINDOW if near and held else _HEADER_BYTES)))
+            near = held and 0 <= start - first - len(held) < _SMALL_BODY
+            held = bytearray(min(file.size - start, max(size, _WINDOW if near else _HEADER_BYTES)))
             first = start
             file.readinto(start, memoryview(held))
         return memoryview(held)[start - first : start - first + size]

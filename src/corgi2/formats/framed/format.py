@@ -83,6 +83,7 @@ class FramedFormat:
             has_cheap_scan=False,
             has_ranges=plain,
             has_record_ranges=plain,
+            cuts_blocks=plain,
             has_columns=False,
             is_decoded=False,
             is_tasted_whole=False,

@@ -60,6 +60,7 @@ class ParquetFormat:
         has_cheap_scan=True,
         has_ranges=True,
         has_record_ranges=False,
+        cuts_blocks=False,
         has_columns=True,
         is_decoded=True,
         is_tasted_whole=True,
