@@ -67,7 +67,7 @@ def test_a_mixed_copy_is_a_saved_data_set(saved: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_held_out_is_a_saved_data_set_too(saved: Path, tmp_path: Path) -> None:
-    shuffle(saved, tmp_path / "out", buffer_blocks=2, holdout=0.25, holdout_to=tmp_path / "val")
+    shuffle(saved, tmp_path / "out", buffer_blocks=2, holdout=0.25, holdout_by="record", holdout_to=tmp_path / "val")
     held = len(datasets.load_from_disk(str(tmp_path / "val")))
     _check(tmp_path / "val", saved, held)
     _check(tmp_path / "out", saved, ROWS - held)
