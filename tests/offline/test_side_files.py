@@ -158,6 +158,7 @@ def test_stopped_at_any_call_in_place_it_goes_on_or_back(saved: Path, tmp_path: 
 def _restart(folder: Path, saved: Path) -> None:
     if not (folder / ".corgi2/c1/plan").exists() or (folder / ".corgi2/c1/done").exists():
         return shutil.rmtree(folder)
+    (folder / ".corgi2/c1/lock").unlink(missing_ok=True)  # of this process, which lives on
     try:
         _in_place(folder, restart=True)
     except SourceError as error:

@@ -99,7 +99,8 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
     if not source.format.traits.has_cheap_scan:
         size = format_size(sum(entry.size for entry in source.entries))
         _log.warning("shard_records= has to count the records first: scanning %s (corgi2 index would keep it)", size)
-    block_bytes = _block_bytes(buffer_bytes) if source.format.traits.cuts_blocks else BLOCK_BYTES
+    traits = source.format.traits
+    block_bytes = _block_bytes(buffer_bytes) if traits.has_cheap_scan and traits.cuts_blocks else BLOCK_BYTES
     survey = survey_source(source, block_bytes, buffer_bytes=buffer_bytes)
     if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
         raise DamageError(survey.damage)
