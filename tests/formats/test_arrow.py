@@ -203,8 +203,11 @@ def test_what_is_cut_short_or_joined_is_refused(data: bytes, problem: str) -> No
 
 
 def test_a_shard_without_rows_holds_no_record() -> None:
+    empty = MemoryShard(arrow_of(FLAT.slice(0, 0)))
     with pytest.raises(NoRecordError):
-        ARROW_FORMAT.scan(MemoryShard(arrow_of(FLAT.slice(0, 0))), BLOCK_BYTES)
+        ARROW_FORMAT.scan(empty, BLOCK_BYTES)
+    with pytest.raises(NoRecordError):
+        ARROW_FORMAT.read([empty.piece()], Arena(1 << 24))
 
 
 def test_a_buffer_that_lies_about_its_size_is_refused_before_memory_is_taken() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from corgi2.errors import ShardError
+from corgi2.errors import NoRecordError, ShardError
 from corgi2.formats.arrow.flatbuffer import DamagedError
 from corgi2.formats.arrow.kinds import check_dictionaries
 from corgi2.formats.arrow.layout import (
@@ -26,7 +26,7 @@ from corgi2.formats.arrow.layout import (
 from corgi2.formats.arrow.messages import BATCH, Message, check_body, messages
 from corgi2.formats.columnar.schema import widen
 from corgi2.formats.columnar.tables import RESTORE, table_of
-from corgi2.records import Checksum, Piece
+from corgi2.records import NO_RECORD, Checksum, Piece
 
 _ALIGNMENT = 64
 
@@ -123,5 +123,7 @@ def clear_errors(piece: Piece) -> Iterator[None]:
 
 
 def check_count(piece: Piece, found: int) -> None:
+    if not found:
+        raise NoRecordError(piece.file.name, piece.start, NO_RECORD)
     if piece.records and found != piece.records:
         raise ShardError(piece.file.name, piece.start, f"{found} rows, but {piece.records} were indexed")

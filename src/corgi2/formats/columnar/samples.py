@@ -24,7 +24,7 @@ class Rows:
         for batch in self.take(records).to_batches(max_chunksize=1024):
             try:
                 rows = batch.to_pylist()
-            except (pa.ArrowException, ValueError, OverflowError) as error:
+            except (pa.ArrowException, ValueError, ArithmeticError) as error:
                 raise ShardError(self.url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
             yield from rows
 
@@ -59,7 +59,7 @@ def _values(column: pa.ChunkedArray, name: str, url: str) -> Any:
 def _as_list(column: pa.ChunkedArray, name: str, url: str) -> list[Any]:
     try:
         return list(column.to_pylist())
-    except (pa.ArrowException, ValueError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, ArithmeticError) as error:
         raise ShardError(url, 0, f"a value of {name!r} cannot be decoded ({error}); {RESTORE}") from error
 
 
