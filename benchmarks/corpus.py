@@ -40,8 +40,15 @@ class Seed:
 
 
 def seeds(kind: str) -> tuple[Seed, ...]:
-    """The sound shards of a kind: tar, jsonl, parquet or tfrecord."""
-    makers = {"tar": _tars, "jsonl": _lines, "parquet": _parquets, "tfrecord": _frames}
+    """The sound shards of a kind: tar, jsonl, parquet, arrow, feather or tfrecord."""
+    makers = {
+        "tar": _tars,
+        "jsonl": _lines,
+        "parquet": _parquets,
+        "arrow": _streams,
+        "feather": _files,
+        "tfrecord": _frames,
+    }
     return tuple(makers[kind]())
 
 
@@ -287,6 +294,53 @@ def _page_headers(footer: pq.FileMetaData) -> Iterator[int]:
             yield column.data_page_offset
             if column.has_dictionary_page:
                 yield column.dictionary_page_offset
+
+
+def _streams() -> Iterator[Seed]:
+    for table in (_flat(), _nested(), _timed()):
+        for codec in (None, "lz4", "zstd"):
+            yield _arrow_seed(table, pa.ipc.new_stream, codec)
+    yield _arrow_seed(_grown(), pa.ipc.new_stream, None)
+    yield _arrow_seed(_flat(), pa.ipc.new_file, None)
+
+
+def _files() -> Iterator[Seed]:
+    for table in (_flat(), _nested(), _timed(), _grown()):
+        for codec in (None, "lz4", "zstd"):
+            yield _arrow_seed(table, pa.ipc.new_file, codec)
+
+
+def _grown() -> pa.Table:
+    """A dictionary that grows from batch to batch, and one in lists."""
+    parts = [
+        pa.table(
+            {
+                "word": pa.DictionaryArray.from_arrays([0, number - 1, None], [f"word {n}" for n in range(number)]),
+                "list": pa.array([["a"], [], None], pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+            }
+        )
+        for number in (1, 2, 4)
+    ]
+    return pa.concat_tables(parts)
+
+
+def _arrow_seed(table: pa.Table, new: Any, codec: str | None) -> Seed:
+    """All numbers of the headers, and of the footer: words of four and eight bytes, whatever they say."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=True)
+    with new(sink, table.schema, options=options) as writer:
+        writer.write_table(table, _ROW_GROUP)
+    data = bytes(sink.getvalue())
+    spans = [match.start() for match in re.finditer(b"\xff\xff\xff\xff", data) if match.start() % 8 == 0]
+    heads = [(at, at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")) for at in spans]
+    if data.startswith(b"ARROW1"):
+        heads.append((len(data) - 10 - int.from_bytes(data[-10:-6], "little"), len(data) - 6))
+    words = {(at, at + size) for first, last in heads for size in (4, 8) for at in range(first, last - size + 1, size)}
+    bodies = {(last, last + 8) for _, last in heads if codec and last + 8 < len(data)}
+    fields = [
+        Field(*word, int.from_bytes(data[slice(*word)], "little", signed=True)) for word in sorted(words | bodies)
+    ]
+    return Seed(data, tuple(field for field in fields if field.value))
 
 
 class _Thrift:

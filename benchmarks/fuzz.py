@@ -42,7 +42,7 @@ from corgi2.records.shard import Piece
 from corgi2.sizes import parse_size
 
 SUFFIXES = (
-    *(".tar", ".tar.gz", ".tar.zst", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"),
+    *(".tar", ".tar.gz", ".tar.zst", ".parquet", ".arrow", ".feather", ".jsonl", ".jsonl.gz", ".jsonl.zst"),
     *(".tfrecord", ".tfrecord.gz"),
 )
 ARENA_BYTES = 64_000_000

@@ -1,9 +1,11 @@
 """Damage, made from a number: the same number makes the same damage."""
 
 import random
+import re
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -24,11 +26,11 @@ def damaged(kind: str, pool: Sequence[Seed], rng: random.Random) -> bytes:
     data = bytearray(seed.data)
     if seed.fields and rng.random() < 0.5:
         _set_extremes(kind, data, seed.fields, rng)
-    inside = kind == "parquet" and rng.random() < 0.5
+    inside = kind in _INSIDE and rng.random() < 0.5
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3)) or (data == seed.data)):
         fault = rng.choice(_FAULTS)
         if inside:
-            _damage_pages(data, fault, pool, rng)
+            _INSIDE[kind](data, fault, pool, rng)
         else:
             fault(data, pool, rng)
     if rng.random() < 0.7:
@@ -94,6 +96,25 @@ def _damage_pages(data: bytearray, fault: Fault, pool: Sequence[Seed], rng: rand
     data[4:stop] = pages[: stop - 4].ljust(stop - 4, b"\0")
 
 
+def _damage_bodies(data: bytearray, fault: Fault, pool: Sequence[Seed], rng: random.Random) -> None:
+    """A fault in the body of an Arrow message, in place: most others never get past the headers."""
+    heads = [match.start() for match in re.finditer(b"\xff\xff\xff\xff", data) if match.start() % 8 == 0]
+    spans = [(at + 8 + int.from_bytes(data[at + 4 : at + 8], "little"), after) for at, after in pairwise(heads)]
+    spans = [(first, last) for first, last in spans if first < last]
+    if spans:
+        first, last = rng.choice(spans)
+        body = data[first:last]
+        fault(body, pool, rng)
+        data[first:last] = body[: last - first].ljust(last - first, b"\0")
+
+
+_INSIDE: dict[str, Callable[[bytearray, Fault, Sequence[Seed], random.Random], None]] = {
+    "parquet": _damage_pages,
+    "arrow": _damage_bodies,
+    "feather": _damage_bodies,
+}
+
+
 def _span(data: bytearray, rng: random.Random) -> Span:
     first = rng.randrange(len(data) + 1)
     return first, min(len(data), first + rng.choice((1, 2, 4, 8, 16, 64, 512)))
@@ -142,7 +163,8 @@ def _set_varint(data: bytearray, field: Field, value: int) -> None:
 
 
 def _set_word(data: bytearray, field: Field, value: int) -> None:
-    data[field.start : field.stop] = (value % (1 << 64)).to_bytes(8, "little")
+    width = field.stop - field.start
+    data[field.start : field.stop] = (value % (1 << 8 * width)).to_bytes(width, "little")
 
 
 _SETTERS: dict[str, Callable[[bytearray, Field, int], None]] = {
@@ -150,6 +172,8 @@ _SETTERS: dict[str, Callable[[bytearray, Field, int], None]] = {
     "jsonl": _set_decimal,
     "parquet": _set_varint,
     "tfrecord": _set_word,
+    "arrow": _set_word,
+    "feather": _set_word,
 }
 
 

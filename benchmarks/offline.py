@@ -1,9 +1,9 @@
 """How fast a shuffle is, and how much memory it takes, against copies of the same bytes and peers that hold all data.
 
-``python -m benchmarks.offline`` makes 4 GB of tar and twice 1.6 GB of Parquet below ``.bench``, which it keeps for
-the next time, prints a table, and fails if a target is missed. The peers are installed into an environment of their
-own there. All programs run in turn, each in a process of its own, from a warm cache into a new folder that is removed
-afterwards, and end when the disk has everything. A ratio is the median of the rounds'.
+``python -m benchmarks.offline`` makes 4 GB of tar, twice 1.6 GB of Parquet, and the same rows as Arrow below
+``.bench``, which it keeps for the next time, prints a table, and fails if a target is missed. The peers are installed
+into an environment of their own there. All programs run in turn, each in a process of its own, from a warm cache into
+a new folder that is removed afterwards, and end when the disk has everything. A ratio is the median of the rounds'.
 """
 
 import argparse
@@ -37,10 +37,12 @@ FOLDER = Path(".bench/offline")
 TAR_SHARDS, SMALLEST_SAMPLE, LARGEST_SAMPLE = 40, 8_000, 100_000
 PARQUET_FILES, GROUP_ROWS = 20, 100_000
 CODECS = ("snappy", "zstd")
+ARROW_ROWS = 1_000
 BUFFER_SHARE = 0.1
 
 COPY, PLAIN, POLARS, RAY = "cp -r and sync", "a plain copy", "Polars in memory", "Ray Data"
 PYARROW = "pyarrow, nothing mixed or checked"
+PARQUET = "corgi2, the same rows as Parquet"
 
 
 _IMPORT, _SHUFFLE = "from corgi2 import shuffle", "shuffle(source, target, buffer=options['buffer_bytes'])"
@@ -134,6 +136,14 @@ def make_parquet(folder: Path, size: int, codec: str, shape: "Shape") -> None:
                 writer.write_table(shape.make(rng), row_group_size=shape.group_rows)
 
 
+def make_arrow(folder: Path, parquet: Path) -> None:
+    """The same rows as streams of batches of 1,000 rows, as Hugging Face's datasets writes them."""
+    for path in sorted(parquet.iterdir()):
+        table = pq.read_table(path)
+        with pa.ipc.new_stream(str(folder / f"{path.stem}.arrow"), table.schema) as writer:
+            writer.write_table(table, ARROW_ROWS)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Rows of one kind."""
@@ -174,13 +184,32 @@ def measure_tar(folder: Path, size: int, rounds: int) -> Iterator[Result]:
     yield within("tar", measured, buffer_bytes)
 
 
+def _parquet_source(folder: Path, size: int, codec: str, name: str) -> Path:
+    return make_once(
+        folder / f"parquet-{name.replace(' ', '-')}-{codec}-{size // 1_000_000}MB",
+        lambda place: make_parquet(place, size, codec, SHAPES[name]),
+    )
+
+
+def measure_arrow(folder: Path, size: int, codec: str, rounds: int, name: str) -> Iterator[Result]:
+    """A shuffle of Arrow streams, against one of the same rows as Parquet."""
+    parquet = _parquet_source(folder, size, codec, name)
+    source = make_once(folder / f"arrow-{parquet.name}", lambda place: make_arrow(place, parquet))
+    stored = sum(path.stat().st_size for path in source.iterdir())
+    buffer_bytes = int(BUFFER_SHARE * stored)
+    programs = [
+        Program(OURS, sys.executable, _IMPORT, _SHUFFLE),
+        Program(PARQUET, sys.executable, _IMPORT, _SHUFFLE.replace("source", "options['parquet']")),
+    ]
+    measured = run_rounds(programs, source, {"buffer_bytes": buffer_bytes, "parquet": str(parquet)}, rounds)
+    what = f"Arrow, {name}"
+    yield faster(what, measured, PARQUET, stored / 1e6, "MB", 1)
+    yield within(what, measured, buffer_bytes)
+
+
 def measure_parquet(folder: Path, size: int, codec: str, rounds: int, name: str) -> Iterator[Result]:
     """A shuffle of Parquet files, against peers that hold all of it."""
-    shape = SHAPES[name]
-    source = make_once(
-        folder / f"parquet-{name.replace(' ', '-')}-{codec}-{size // 1_000_000}MB",
-        lambda place: make_parquet(place, size, codec, shape),
-    )
+    shape, source = SHAPES[name], _parquet_source(folder, size, codec, name)
     stored = sum(path.stat().st_size for path in source.iterdir())
     buffer_bytes = int(BUFFER_SHARE * sum(pq.read_table(path).nbytes for path in source.iterdir()))
     options = {"buffer_bytes": buffer_bytes, "codec": codec, "group_rows": shape.group_rows}
@@ -201,7 +230,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--codec", choices=CODECS, default=CODECS[0], help="of the Parquet files")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the data is kept")
-    parser.add_argument("--only", choices=("tar", *SHAPES), help="one of the data sets")
+    parser.add_argument(
+        "--only", choices=("tar", *SHAPES, *(f"Arrow, {name}" for name in SHAPES)), help="one of the data sets"
+    )
     return parser.parse_args()
 
 
@@ -212,6 +243,10 @@ def main() -> int:
     measured = {
         "tar": measure_tar(asked.folder, sizes["tar"], asked.rounds),
     } | {name: measure_parquet(asked.folder, sizes["parquet"], asked.codec, asked.rounds, name) for name in SHAPES}
+    measured |= {
+        f"Arrow, {name}": measure_arrow(asked.folder, sizes["parquet"], asked.codec, asked.rounds, name)
+        for name in SHAPES
+    }
     chosen = [results for name, results in measured.items() if asked.only in (None, name)]
     return print_table(result for results in chosen for result in results)
 

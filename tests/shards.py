@@ -22,7 +22,7 @@ from corgi2.records.group import Group, gather
 from corgi2.records.shard import Piece
 
 ARROW = int(pa.__version__.partition(".")[0])
-TAR, PARQUET, JSONL = format_of(".tar"), format_of(".parquet"), format_of(".jsonl")
+TAR, PARQUET, JSONL, ARROW_FORMAT = (format_of(suffix) for suffix in (".tar", ".parquet", ".jsonl", ".arrow"))
 TFRECORD = format_of(".tfrecord")
 
 
@@ -71,6 +71,15 @@ def tar_of_infos(members: Iterable[tuple[tarfile.TarInfo, bytes]], format: int =
 def parquet_of(table: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **options)
+    return bytes(sink.getvalue())
+
+
+def arrow_of(table: pa.Table, kind: str = "stream", rows: int | None = None, **options: Any) -> bytes:
+    """A stream, or a file, of record batches of at most so many rows."""
+    sink = pa.BufferOutputStream()
+    new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
+    with new(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table, rows)
     return bytes(sink.getvalue())
 
 

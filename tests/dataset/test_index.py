@@ -25,7 +25,7 @@ from corgi2.dataset.scan import index_source, survey_source
 from corgi2.dataset.schemas import schema_difference
 from corgi2.dataset.source import find_source
 from corgi2.errors import DamageError, MissingShardError, SourceError
-from corgi2.formats.parquet.schema import schema_text
+from corgi2.formats.columnar.schema import schema_text
 from corgi2.records.arena import Arena
 from corgi2.records.checksum import Checksum
 from corgi2.records.shard import Block

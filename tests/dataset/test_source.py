@@ -313,7 +313,6 @@ EXAMPLES = {
     "LitData": "chunk-0-12.zstd.bin",
     "Megatron": "text_document.idx",
     "ArrayRecord": "train.array_record-00000-of-00010",
-    "Arrow": "data-00000-of-00001.arrow",
     "MDS (MosaicML Streaming)": "shard.00000.mds.zstd",
     "NumPy": "x.npz",
     "JSON": "train.json",
@@ -335,9 +334,8 @@ def test_formats_that_are_recognised_are_named_with_the_way_to_convert_them(root
 
 
 def test_what_describes_the_files_beside_it_is_not_taken_for_the_data(root: str) -> None:
-    _fill(root, ["data-00000-of-00001.arrow", "dataset_info.json", "state.json"])
-    assert "1 Arrow file, data-00000-of-00001.arrow, which corgi2 does not read" in _refusal(root)
-    assert ".to_parquet('train.parquet')" in _refusal(root)
+    _fill(root, ["data-00000.beton", "dataset_info.json", "state.json"])
+    assert "1 FFCV file, data-00000.beton, which corgi2 does not read" in _refusal(root)
 
 
 def test_the_documentation_lists_every_format_that_is_recognised() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import corgi2
-from corgi2.formats.parquet.columns import Columns, is_flat, table_bytes
+from corgi2.formats.columnar.columns import Columns, is_flat, table_bytes
 from corgi2.records.arena import Arena
 from tests.patching import patch_everywhere
 

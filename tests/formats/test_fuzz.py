@@ -22,6 +22,12 @@ def test_damaged_shards_are_refused_clearly_in_bounded_memory(suffix: str) -> No
     assert tally.passed > 100
 
 
+@pytest.mark.parametrize(("suffix", "seed", "case"), [(".arrow", 20261118, 16656), (".feather", 20261118, 37981)])
+def test_what_a_mutant_once_showed_is_refused_clearly(suffix: str, seed: int, case: int) -> None:
+    """A decimal whose scale Python refuses; a shard whose batches have no rows."""
+    assert not run_case(shard_of(suffix, seed, case), suffix, Arena(ARENA_BYTES), case)
+
+
 @pytest.mark.parametrize(("suffix", "seed", "case"), [(".parquet", 20261118, 104085), (".parquet", 20261118, 50666)])
 def test_what_a_mutant_once_broke_stays_whole(suffix: str, seed: int, case: int) -> None:
     """Hadoop's LZ4, which Arrow reads and calls unknown; a footer that ends the process when Arrow writes it again."""

@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corgi2.errors import ShardError
+from corgi2.formats.columnar.columns import holds_text, is_flat
+from corgi2.formats.columnar.schema import schema_text, widened
 from corgi2.formats.parquet import lists, repeats
-from corgi2.formats.parquet.columns import holds_text, is_flat
 from corgi2.formats.parquet.profile import Profile, form_of
-from corgi2.formats.parquet.schema import schema_text, widened
 from corgi2.offline.run import shuffle
 from corgi2.order.permutations import permutation
 from corgi2.proof.comparison import verify

@@ -15,6 +15,7 @@ import webdataset
 from benchmarks.corpus import bodies_of, framed
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather
 
 from corgi2.formats.registry import format_of, suffixes
 from corgi2.order.permutations import permutation
@@ -22,7 +23,7 @@ from corgi2.records.arena import Arena
 from corgi2.records.checksum import Checksum
 from corgi2.records.group import gather
 from corgi2.records.shard import BLOCK_BYTES, Piece
-from tests.shards import MemoryShard, compressed, parquet_of, read_shards, records_of, rewritten, tar_of
+from tests.shards import MemoryShard, arrow_of, compressed, parquet_of, read_shards, records_of, rewritten, tar_of
 
 BODIES = st.lists(st.binary(max_size=1200), min_size=1, max_size=25)
 
@@ -34,6 +35,9 @@ def _shard(suffix: str, bodies: list[bytes], number: int = 0) -> bytes:
         return parquet_of(pa.table({"n": range(len(bodies)), "body": bodies}), row_group_size=7)
     if ".tfrecord" in suffix:
         return compressed(b"".join(map(framed, bodies)), suffix)
+    if suffix in (".arrow", ".feather"):
+        kind = "stream" if suffix == ".arrow" else "file"
+        return arrow_of(pa.table({"n": range(len(bodies)), "body": bodies}), kind, rows=7)
     lines = [json.dumps({"n": n, "body": body.hex()}) for n, body in enumerate(bodies)]
     return compressed("\n".join(lines).encode(), suffix)
 
@@ -42,6 +46,10 @@ def _read_back(suffix: str, path: Path) -> list[dict[str, Any]]:
     """A shard as the format's own reference readers see it."""
     if suffix == ".parquet":
         return list(pq.read_table(path).to_pylist())
+    if suffix == ".arrow":
+        return list(pa.ipc.open_stream(path).read_all().to_pylist())
+    if suffix == ".feather":
+        return list(feather.read_table(path).to_pylist())
     if "json" in suffix:
         return [json.loads(line) for line in pa.input_stream(path).read().splitlines()]
     plain = pa.input_stream(path).read()
@@ -95,13 +103,13 @@ def test_webdataset_reads_what_we_write(suffix: str, tmp_path: Path) -> None:
     assert [sample["bin"] for sample in samples] == [bytes(range(n)) for n in order]
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst"])
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather", ".jsonl", ".jsonl.gz", ".jsonl.zst"])
 def test_hugging_face_datasets_reads_what_we_write(suffix: str, tmp_path: Path) -> None:
     format, shard = format_of(suffix), _shard(suffix, [bytes(range(n)) for n in range(60)])
     order = permutation(60, (5,))
     path = tmp_path / f"out{suffix}"
     path.write_bytes(rewritten(format, read_shards(format, [shard]), order, shard))
-    kind = "parquet" if suffix == ".parquet" else "json"
+    kind = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}.get(suffix, "json")
     loaded = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
     assert loaded["n"][:] == order.tolist()
 

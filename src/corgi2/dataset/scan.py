@@ -127,7 +127,7 @@ def _held(source: Source, block_bytes: int, known: Index | None) -> dict[Entry, 
 
 def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | None, memory: int) -> Scan:
     """A copy of a shard has another time, or etag, than the index says. If it has the same bytes, or the same blocks if
-    a scan reads only the end of a shard, then these keep their lineage."""
+    a scan is cheap, then these keep their lineage."""
     if (
         before is not None
         and before.checksum
@@ -138,6 +138,14 @@ def _scan(format: Format, shard: ShardFile, block_bytes: int, before: Scan | Non
     scan = format.scan(shard, block_bytes, memory)
     if before is not None and format.traits.has_cheap_scan and _cuts(before) == _cuts(scan):
         return replace(scan, lineage=before.lineage, round=before.round)
+    if (
+        before is not None
+        and before.checksum
+        and format.traits.has_cheap_scan
+        and format.traits.cuts_blocks
+        and checksum_of(shard) == before.checksum
+    ):
+        return before
     return scan
 
 

@@ -6,7 +6,7 @@ records lie one after another, it needs only a `framed.Framing`; any other imple
 """
 
 from corgi2.formats.foreign import foreign_of
-from corgi2.formats.format import Columnar, Format
+from corgi2.formats.format import Columnar, Described, Format
 from corgi2.formats.paths import split_path
 from corgi2.formats.pipe import PIPE_BYTES
 from corgi2.formats.registry import format_of, is_only_numbered, suffix_of, suffixes, without_total
@@ -14,6 +14,7 @@ from corgi2.formats.registry import format_of, is_only_numbered, suffix_of, suff
 __all__ = [
     "PIPE_BYTES",
     "Columnar",
+    "Described",
     "Format",
     "foreign_of",
     "format_of",

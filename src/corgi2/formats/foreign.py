@@ -49,13 +49,6 @@ FOREIGN = (
         f"read the arrays with zarr.open and write a row per record with pyarrow.parquet, or with {_WRITER}",
     ),
     Foreign(
-        "Arrow",
-        rf"{_ANY}(arrow|feather|ipc)",
-        "`.arrow` `.feather`",
-        "datasets.load_from_disk(folder).to_parquet('train.parquet'), or pyarrow.dataset.write_dataset("
-        "pyarrow.dataset.dataset(folder, format='ipc'), 'out', format='parquet')",
-    ),
-    Foreign(
         "ArrayRecord",
         rf"{_ANY}array_?record(-\d+-of-\d+)?",
         "`.array_record`",

@@ -33,6 +33,8 @@ class Traits:
     """A part of a shard can be read by itself."""
     has_record_ranges: bool
     """So can a single record: blocks may be cut between any two of them."""
+    cuts_blocks: bool
+    """A scan cuts blocks of about the size that it is given; otherwise shards say what a block is."""
     has_columns: bool
     """All shards of a data set share a schema of columns, and each record has all of them."""
     is_decoded: bool
@@ -41,6 +43,31 @@ class Traits:
     """A taste of a block is all of it, in parts; otherwise it is the front."""
     packs_by_order: bool
     """The size of a shard depends on the order of its records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A shard, as files beside it describe it."""
+
+    path: str
+    size: int
+    records: int
+    checksum: bytes
+
+
+class SideFiles(Protocol):
+    """Files that lie beside shards and say which these are, for other readers; new shards need new ones."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all of them, in the order in which they are written: the last makes the folder readable."""
+
+    def problem(self, old: Mapping[str, bytes], shards: Collection[str] | None) -> str | None:
+        """Why these files cannot be written anew in place of those that describe these shards (or any, if None).
+        ``old`` holds those that are there, by name."""
+
+    def rebuilt(self, old: Mapping[str, bytes], shards: Sequence[Described]) -> dict[str, bytes]:
+        """The files for new shards."""
 
 
 class Format(Protocol):
@@ -53,6 +80,10 @@ class Format(Protocol):
 
     @property
     def traits(self) -> Traits: ...
+
+    @property
+    def side_files(self) -> SideFiles | None:
+        """The files beside shards that a shuffle writes anew, if the format has any."""
 
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """Memory that it takes to read and decode each of some blocks, besides its final place."""

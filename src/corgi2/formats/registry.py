@@ -7,12 +7,13 @@ A name may end in its number and the number of all instead, as TensorFlow's tool
 
 import re
 
-from corgi2.formats import jsonl, parquet, tar, tfrecord
+from corgi2.formats import arrow, jsonl, parquet, tar, tfrecord
 from corgi2.formats.format import Format
 
 _REGISTRY: dict[str, Format] = {
     **tar.FORMATS,
     **parquet.FORMATS,
+    **arrow.FORMATS,
     **jsonl.FORMATS,
     **tfrecord.FORMATS,
 }

@@ -9,6 +9,7 @@ from corgi2.offline.names import new_shards
 from corgi2.offline.plan import Plan
 from corgi2.offline.plan_file import load_plan, read_plan
 from corgi2.offline.resume import foreign_aside, foreign_files
+from corgi2.offline.side_files import put_back
 from corgi2.stores import Entry, Store
 
 
@@ -42,6 +43,7 @@ def discard_in_place(journal: Journal, listing: Iterable[Entry], aside: tuple[St
     if journal.fate() != DISCARDED:
         _check_unconsumed(journal, paths)
     ours = new_shards(read_plan(journal), paths)
+    put_back(read_plan(journal), journal)
     kept = {journal.fate_path}  # so that a run that does not know yet meets no other of its generation
     discard(journal, sorted({*ours, *(path for path in paths if path.startswith(f"{journal.folder}/"))} - kept), aside)
 

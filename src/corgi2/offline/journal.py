@@ -4,6 +4,7 @@
     source-3f2a…            the shards and blocks to read, as planned
     replaced-9c1e…          in place: old shards as they were put back since; these are read instead
     fate                    in place: whether old shards are consumed, or the shuffle was discarded; decided once
+    beside/state.json       in place: files that describe shards, as they were; written anew before it is done
     lock                    who is at work: a courtesy, nothing depends on it
     pass-1/groups/000007    the marker of a group: what went in, what came out; written when its shards are there
     pass-1/000007-002.tar   a block between two passes; deleted once consumed
@@ -197,6 +198,25 @@ class Journal:
         if self.fate() is None:
             self.store.create(self.fate_path, seal(fate.encode()))
         return self.fate() == fate
+
+    def side_path(self, name: str) -> str:
+        """Where a file that describes shards lies while there are none that it describes."""
+        return f"{self._side_folder}/{name}"
+
+    @property
+    def _side_folder(self) -> str:
+        return f"{self.folder}/beside"
+
+    def keep_side(self, name: str, data: bytes) -> bool:
+        """Keep such a file, unless one is kept; whether it is this one."""
+        self.store.create(self.side_path(name), seal(data))
+        return self.read_side(name) == data
+
+    def read_side(self, name: str) -> bytes | None:
+        return self._unsealed(self.side_path(name))
+
+    def side_paths(self) -> list[str]:
+        return [entry.path for entry in self.store.list(self._side_folder, levels=1)]
 
     @property
     def done_path(self) -> str:

@@ -99,7 +99,9 @@ def _blocks(source: Source, settings: Settings, buffer_bytes: int) -> tuple[Inde
     if not source.format.traits.has_cheap_scan:
         size = format_size(sum(entry.size for entry in source.entries))
         _log.warning("shard_records= has to count the records first: scanning %s (corgi2 index would keep it)", size)
-    survey = survey_source(source, buffer_bytes=buffer_bytes)
+    traits = source.format.traits
+    block_bytes = _block_bytes(buffer_bytes) if traits.has_cheap_scan and traits.cuts_blocks else BLOCK_BYTES
+    survey = survey_source(source, block_bytes, buffer_bytes=buffer_bytes)
     if survey.damage and not (settings.skip_bad and survey.index.shards.num_rows):
         raise DamageError(survey.damage)
     return survey.index, tuple(map(Skipped.of, survey.damage))
@@ -115,7 +117,7 @@ def _in_ranges(source: Source, range_bytes: int, buffer_bytes: int) -> Index:
             hint="give passes=2 instead",
         )
     index = open_index(source)
-    if index is not None and (not traits.has_record_ranges or index.block_bytes <= range_bytes):
+    if index is not None and (not traits.cuts_blocks or index.block_bytes <= range_bytes):
         return index
     block_bytes = max(1, range_bytes // _BLOCKS_A_RANGE)
     if traits.has_record_ranges:
@@ -131,6 +133,11 @@ def _in_ranges(source: Source, range_bytes: int, buffer_bytes: int) -> Index:
     if survey.damage:
         raise DamageError(survey.damage)
     return survey.index
+
+
+def _block_bytes(buffer_bytes: int) -> int:
+    """The size of blocks of which the buffer holds several."""
+    return max(1, min(BLOCK_BYTES, buffer_bytes // _BLOCKS_AT_LEAST))
 
 
 def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
@@ -149,7 +156,7 @@ def _cut_large(source: Source, index: Index, buffer_bytes: int) -> Index:
         format_size(buffer_bytes),
         size,
     )
-    block_bytes = max(1, min(BLOCK_BYTES, buffer_bytes // _BLOCKS_AT_LEAST))
+    block_bytes = _block_bytes(buffer_bytes)
     survey = survey_source(part, block_bytes, buffer_bytes=buffer_bytes)
     if survey.damage:
         raise DamageError(survey.damage)

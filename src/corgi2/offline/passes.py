@@ -189,7 +189,7 @@ def ranges_in(index: Index, plan: Plan, source: Source) -> Ranges:
             f"{plan.source}: no {unit} has two ranges of {format_size(range_bytes)} to be taken in turn",
             hint="give a smaller range_size=, or passes=2"
             if source.format.traits.has_record_ranges
-            else "every shard is one row group: write smaller ones, or give passes=2",
+            else "every shard is one row group, or record batch: write smaller ones, or give passes=2",
         )
     return ranges
 

@@ -10,6 +10,7 @@ from corgi2.errors import SourceError
 from corgi2.offline.journal import Journal
 from corgi2.offline.planned import Shuffle
 from corgi2.offline.resume import check_empty
+from corgi2.offline.side_files import check_described
 from corgi2.sizes import format_size
 from corgi2.stores import Entry, Store
 
@@ -65,7 +66,8 @@ def check_in_place(source: Source, prefix: str) -> None:
             f"({', '.join(source.patterns or ())[:80]}); name the folder, or a glob that does: "
             f"{glob.escape(source.url)}/{glob.escape(prefix[: prefix.rindex('c')])}*{source.format.suffix}"
         )
-    stale = _foreign_indexes(source)
+    described = check_described(source)
+    stale = [path for path in _foreign_indexes(source) if path not in described]
     if stale:
         raise SourceError(
             f"{source.url}/{stale[0]}: looks like an index of the shards, which would go stale (files of the kind: "

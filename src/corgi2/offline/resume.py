@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from corgi2.dataset import CORGI_FOLDER, Index, is_matched, runs, with_replaced
 from corgi2.errors import ShardError, SourceError
-from corgi2.formats import suffix_of
+from corgi2.formats import format_of, suffix_of
 from corgi2.offline.journal import Journal
 from corgi2.offline.names import new_shards
 from corgi2.offline.outline import EMPTY
 from corgi2.offline.plan import Plan
 from corgi2.offline.plan_file import load_plan
 from corgi2.offline.planned import Shuffle
+from corgi2.offline.side_files import side_names
 from corgi2.sizes import plural
 from corgi2.stores import Entry, Store
 
@@ -53,8 +54,9 @@ def foreign_aside(plan: Plan, paths: Iterable[str]) -> list[str]:
 
 
 def foreign_files(plan: Plan, paths: Iterable[str], most: int | None = None) -> list[str]:
-    """Files that are neither new shards, of which there are at most ``most``, nor kept next to them."""
+    """Files that are neither new shards, of which there are at most ``most``, nor describe them or are kept there."""
     ours = new_shards(plan, paths := list(paths), most)
+    ours |= set(side_names(format_of(plan.suffix)))
     return [path for path in paths if not path.startswith(f"{CORGI_FOLDER}/") and path not in ours]
 
 

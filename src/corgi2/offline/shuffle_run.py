@@ -21,6 +21,7 @@ from corgi2.offline.pass_run import PassRun
 from corgi2.offline.passes import Pass, next_pass
 from corgi2.offline.plan_file import commit_plan
 from corgi2.offline.planned import Shuffle
+from corgi2.offline.side_files import describe, put_aside
 from corgi2.offline.skipped import Skipped
 from corgi2.offline.task import Task
 from corgi2.offline.ways_back import naming_ways_back
@@ -90,6 +91,7 @@ class ShuffleRun:
         with planned.journal.lock() as other, self.engine.running():
             if other:
                 _log.warning("%s: another run is at work there (%s); both may continue", planned.target.url, other)
+            put_aside(planned)
             self._copy_held()
             pass_ = planned.first
             while True:
@@ -99,6 +101,7 @@ class ShuffleRun:
                 pass_ = next_pass(pass_, markers, planned.plan, planned.target)
             index = finish(planned, pass_, markers)
             self._finish_held()
+            describe(planned, index, self.held)
         # After the lock is gone: now everything is done.
         replaced = tuple(planned.journal.replaced_paths()) if planned.plan.settings.in_place else ()
         planned.journal.write_done(Done(tuple(self.sums), tuple(self.skipped), planned.room_bytes, replaced))

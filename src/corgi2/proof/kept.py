@@ -133,7 +133,11 @@ def _check_decisions(journal: Journal, kept: Kept) -> None:
     if journal.fate() != (CONSUMED if journal.generation else None):
         raise SourceError(f"{journal.store.url}/{journal.fate_path}: is not what a finished shuffle leaves")
     journal.read_replaced()
-    kept.covered |= {path for path in kept.files if path == journal.fate_path or journal.is_replaced(path)}
+    sides = journal.side_paths()
+    for path in sides:
+        journal.read_side(path.rpartition("/")[2])
+    decided = [path for path in kept.files if path == journal.fate_path or journal.is_replaced(path)]
+    kept.covered |= {*sides, *decided}
 
 
 def _add_up(journal: Journal, plan: Plan, done: Done, kept: Kept) -> list[Marker]:

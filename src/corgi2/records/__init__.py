@@ -29,6 +29,7 @@ from corgi2.records.shard import (
     end,
 )
 from corgi2.records.spans import Loose, framed_table, record_bytes, record_offsets
+from corgi2.records.widths import Widths
 
 __all__ = [
     "BLOCK_BYTES",
@@ -54,6 +55,7 @@ __all__ = [
     "ShardFile",
     "Taste",
     "WatchedShard",
+    "Widths",
     "Writing",
     "checksum_of",
     "digest",

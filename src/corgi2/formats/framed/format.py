@@ -83,11 +83,16 @@ class FramedFormat:
             has_cheap_scan=False,
             has_ranges=plain,
             has_record_ranges=plain,
+            cuts_blocks=plain,
             has_columns=False,
             is_decoded=False,
             is_tasted_whole=False,
             packs_by_order=not plain,
         )
+
+    @property
+    def side_files(self) -> None:
+        """None so far."""
 
     @property
     def _record_bytes(self) -> int:

@@ -5,21 +5,20 @@ Some damaged metadata makes Arrow end the process, and false counts make it rese
 
 import math
 import struct
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.errors import ShardError
-from corgi2.formats.parquet.columns import ROW_BYTES, fixed_bytes, is_fixed, is_flat
+from corgi2.formats.columnar.columns import ROW_BYTES, fixed_bytes, is_fixed, is_flat
+from corgi2.formats.columnar.tables import RESTORE
+from corgi2.formats.columnar.versions import Recent
 from corgi2.records import PLACE_BYTES, Block, ShardFile
 
 FOOTER_GUESS = 65_536
 """Bytes that hold most footers, fetched at once."""
-RESTORE = "restore the shard from its source, or leave it out"
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _DECRYPT = "an encrypted Parquet file; decrypt it first"
@@ -228,44 +227,15 @@ def check_overlap(file: ShardFile, blocks: Sequence[Block]) -> None:
             raise ShardError(file.name, after.start, f"two row groups claim the same bytes; {RESTORE}")
 
 
-@dataclass(frozen=True, slots=True)
-class ShardVersion:
-    """One version of a shard, as the key of a cache."""
-
-    name: str
-    size: int
-    version: str
-    file: ShardFile = field(compare=False)
+def _learn(file: ShardFile) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
+    footer = read_footer(file)
+    return footer, row_group_spans(file, footer)
 
 
-class _Footers:
-    """Recently read footers, up to this many bytes as stored; parsed, they take about ten times as much."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._held: dict[ShardVersion, tuple[pq.FileMetaData, list[tuple[int, int]]]] = {}
-        self._bytes, self._most, self._lock = 0, most_bytes, threading.Lock()
-
-    def get(self, shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
-        with self._lock:
-            held = self._held.pop(shard, None)
-            if held is not None:
-                self._held[shard] = held
-                return held
-        footer = read_footer(shard.file)
-        found = footer, row_group_spans(shard.file, footer)
-        with self._lock:
-            if shard not in self._held:
-                self._held[shard] = found
-                self._bytes += footer.serialized_size
-            while self._bytes > self._most and len(self._held) > 1:
-                oldest = next(iter(self._held))
-                self._bytes -= self._held.pop(oldest)[0].serialized_size
-        return found
+_footers = Recent(_learn, lambda known: known[0].serialized_size, 2_000_000)
+"""By their bytes as stored; parsed, they take about ten times as much."""
 
 
-_footers = _Footers(2_000_000)
-
-
-def cached_footer(shard: ShardVersion) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
+def cached_footer(file: ShardFile) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
     """A shard's footer and where its row groups lie, which takes Arrow long to tell."""
-    return _footers.get(shard)
+    return _footers.of(file)

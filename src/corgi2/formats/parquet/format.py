@@ -13,24 +13,27 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.errors import NoRecordError, TooLargeError
+from corgi2.formats.columnar.columns import is_flat
+from corgi2.formats.columnar.metadata import changes
+from corgi2.formats.columnar.nulls import nulls_problem
+from corgi2.formats.columnar.samples import Rows
+from corgi2.formats.columnar.schema import schema_text
+from corgi2.formats.columnar.tables import in_memory
 from corgi2.formats.format import Traits
-from corgi2.formats.parquet.columns import is_flat
 from corgi2.formats.parquet.footer import (
-    ShardVersion,
     cached_footer,
     check_overlap,
     read_footer,
     row_group_block,
 )
 from corgi2.formats.parquet.lists import check_missing_lists
-from corgi2.formats.parquet.nulls import has_strict, nulls_problem, unfit_columns
-from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, changes, form_of, profile_of
+from corgi2.formats.parquet.nulls import has_strict, unfit_columns
+from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES, Profile, form_of, profile_of
 from corgi2.formats.parquet.reading import Reading, tables_of
-from corgi2.formats.parquet.samples import Rows
-from corgi2.formats.parquet.schema import arrow_schema, schema_text
+from corgi2.formats.parquet.schema import arrow_schema
 from corgi2.formats.parquet.selection import read_selected
 from corgi2.formats.parquet.wanted import ALL, Wanted, wanted
-from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks, in_memory
+from corgi2.formats.parquet.writing import KEPT_BYTES, encode_blocks
 from corgi2.formats.pipe import Pipe, piped
 from corgi2.order import Indices
 from corgi2.records import (
@@ -67,11 +70,14 @@ class ParquetFormat:
         has_cheap_scan=True,
         has_ranges=True,
         has_record_ranges=False,
+        cuts_blocks=False,
         has_columns=True,
         is_decoded=True,
         is_tasted_whole=True,
         packs_by_order=True,
     )
+
+    side_files = None
 
     def decoding_bytes(self, length: Indices, records: Indices, footprint: Indices) -> Indices:
         """As stored, and as decoded, which may be one page and all at once; and what allocators keep of large ones."""
@@ -99,7 +105,7 @@ class ParquetFormat:
         memory: int = READING_BYTES,  # noqa: ARG002 - a footer has a limit of its own
     ) -> Scan:
         """Reads the footer only."""
-        footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
+        footer, _ = cached_footer(file)
         if footer.num_rows == 0:
             raise NoRecordError(file.name, 0, NO_RECORD)
         schema = arrow_schema(file, footer)
@@ -113,7 +119,7 @@ class ParquetFormat:
 
     def wanting(self, file: ShardFile, columns: Sequence[str] | None, fill: Mapping[str, Any]) -> "ParquetFormat":
         """The same format, of which only some columns are read, with other values where they are missing."""
-        footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
+        footer, _ = cached_footer(file)
         return ParquetFormat(wanted(arrow_schema(file, footer), columns, fill))
 
     @property
@@ -125,7 +131,7 @@ class ParquetFormat:
 
     def unfit(self, file: ShardFile) -> dict[str, str]:
         """As far as the footer's statistics tell."""
-        footer, _ = cached_footer(ShardVersion(file.name, file.size, file.version, file))
+        footer, _ = cached_footer(file)
         return unfit_columns(footer, arrow_schema(file, footer))
 
     def problem_of(self, unfit: Mapping[str, str]) -> str | None:

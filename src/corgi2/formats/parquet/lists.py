@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.errors import ShardError
-from corgi2.formats.parquet.schema import fields_of
+from corgi2.formats.columnar.schema import fields_of
 from corgi2.records import ShardFile
 
 _SYMPTOM = "Expected all lists to be of size"

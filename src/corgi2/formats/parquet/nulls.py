@@ -5,23 +5,11 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from corgi2.formats.columnar.nulls import is_number
 from corgi2.formats.parquet.chunks import chunk_numbers, chunks_of
 
 _STRICT = re.compile(r"^.*: (u?int|bool|date|time|duration|fixed_size_list)(?!.* not null$)", re.MULTILINE)
 """A line of a schema's text, of a column that may lack values."""
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether its values become an array."""
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind))
-
-
-def nulls_problem(name: str, kind: str) -> str:
-    return (
-        f"the column {name!r} of {kind} has nulls, which an array cannot hold; give what stands for them, "
-        f"fill={{{name!r}: …}}, or columns=[…] without it, or take batch_format='arrow'"
-    )
 
 
 def has_strict(schema: str) -> bool:

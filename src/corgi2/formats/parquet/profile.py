@@ -2,16 +2,17 @@
 
 import base64
 import json
-from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from corgi2.formats.columnar.metadata import index_types, metadata_of
+from corgi2.formats.columnar.tables import empty_table
 from corgi2.formats.parquet.codecs import codecs_of
 from corgi2.formats.parquet.footer import decode_footer, raw_footer
-from corgi2.formats.parquet.schema import arrow_schema, fields_of
+from corgi2.formats.parquet.schema import arrow_schema
 from corgi2.records import ShardFile
 
 PAGE, LARGE_PAGE = 1 << 20, 10 << 20
@@ -41,10 +42,6 @@ def profile_of(file: ShardFile) -> Profile:
     footer = decode_footer(file, raw)
     schema = arrow_schema(file, footer)
     return Profile(schema, writer_options(footer, schema, codecs_of(file, raw)))
-
-
-def empty_table(schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_batches([], schema)
 
 
 def writer_options(footer: pq.FileMetaData, schema: pa.Schema, codecs: dict[str, str]) -> dict[str, Any]:
@@ -81,16 +78,8 @@ def form_of(file: ShardFile) -> _Form:
     raw = raw_footer(file)
     footer = decode_footer(file, raw)
     schema = arrow_schema(file, footer)
-    metadata: dict[str, Any] = {
-        f"the metadata {_text(name)!r}": value for name, value in (schema.metadata or {}).items()
-    }
-    for path, field in _fields(schema):
-        held = field.metadata or {}
-        metadata |= {f"the metadata {_text(name)!r} of field {path!r}": value for name, value in held.items()}
     stored: dict[str, Any] = {"the Parquet schema": str(footer.schema).partition("\n")[2]}
-    for path, field in _fields(footer.schema.to_arrow_schema()):
-        if pa.types.is_dictionary(field.type):
-            stored[f"the type of the indices of {path!r}"] = field.type.index_type
+    stored |= index_types(footer.schema.to_arrow_schema())
     group, codecs = _first_filled(footer), codecs_of(file, raw)
     for column in (group.column(number) for number in range(group.num_columns)) if group else ():
         stored |= {
@@ -98,22 +87,7 @@ def form_of(file: ShardFile) -> _Form:
             f"whether {column.path_in_schema!r} has statistics": column.is_stats_set,
             f"whether {column.path_in_schema!r} has a page index": column.has_offset_index,
         }
-    return _Form(metadata, stored)
-
-
-def _fields(parent: Any, path: str = "") -> Iterator[tuple[str, pa.Field]]:
-    """All fields, each followed by those nested in it."""
-    for field in parent if isinstance(parent, pa.Schema) else fields_of(parent):
-        yield path + field.name, field
-        yield from _fields(field.type, f"{path}{field.name}.")
-
-
-def _text(name: bytes) -> str:
-    return name.decode(errors="backslashreplace")
-
-
-def changes(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    return [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
+    return _Form(metadata_of(schema), stored)
 
 
 def _has_dictionary(column: pq.ColumnChunkMetaData) -> bool:

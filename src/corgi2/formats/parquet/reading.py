@@ -6,18 +6,29 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corgi2.errors import ShardError, TooLargeError
+from corgi2.formats.columnar.columns import ROWS, holds_text, is_flat
+from corgi2.formats.columnar.schema import widen, widened
+from corgi2.formats.columnar.tables import (
+    NESTED_BYTES,
+    NESTED_PARTS,
+    RESTORE,
+    STEP_BYTES,
+    Run,
+    Together,
+    fresh,
+    joined,
+    move,
+    scratch,
+    table_of,
+)
 from corgi2.formats.parquet.chunks import chunks_of, fetch_chunks
-from corgi2.formats.parquet.columns import ROWS, Columns, holds_text, is_flat
 from corgi2.formats.parquet.footer import (
     FOOTER_GUESS,
-    RESTORE,
     Part,
-    ShardVersion,
     cached_footer,
     column_span,
     parse_footer,
@@ -27,29 +38,16 @@ from corgi2.formats.parquet.lists import missing_lists
 from corgi2.formats.parquet.pages import largest_page
 from corgi2.formats.parquet.profile import LARGE_PAGE, PAGE_VALUES
 from corgi2.formats.parquet.repeats import LEAST_ROWS, sure_rows
-from corgi2.formats.parquet.schema import widen, widened
 from corgi2.formats.parquet.wanted import ALL, Wanted
-from corgi2.formats.parquet.writing import write_stream
 from corgi2.host import release_unused
 from corgi2.records import Arena, Checksum, Group, Piece, See, reserve
 from corgi2.sizes import format_size
-
-_ALIGNMENT = 64
-
-_STEP_BYTES = 2_000_000
-"""Bytes decoded at a time, on the way to their place: Arrow takes several times as much meanwhile."""
 
 _WIDE_ROW = 64_000
 """Of rows of so many bytes, eight are decoded at a time at the least."""
 
 _PAGE_SHARE, _PAGE_BYTES = 8, 30_000_000
 """Of the memory, and beside it: for a page on its way."""
-
-_NESTED_BYTES, _NESTED_PARTS = 16_000_000, 64
-"""The same of nested rows, which are not laid side by side: a group of many small parts is slow to gather."""
-
-_TABLE_BYTES = 2_000
-"""Bytes of a table that holds next to nothing."""
 
 _STEP_BYTES_A_COLUMN = 16_000
 """At the least: every column costs something every time."""
@@ -58,80 +56,48 @@ _LONGEST_TEXT = 1 << 30
 """Half of the bytes that an array of Arrow's usual strings can hold."""
 
 
-class _Run(NamedTuple):
-    """Consecutive rows in memory: in the columns of all pieces, or in a table of their own."""
-
-    first: int
-    records: int
-    table: pa.Table | None = None
-
-
 class Reading:
     """Pieces on their way to one group: columns of single arrays if they are flat, else one chunk per piece."""
 
     def __init__(
         self, pieces: Sequence[Piece], arena: Arena, see: See | None, decoders: int | None, wanted: Wanted = ALL
     ) -> None:
-        self._pieces, self._arena, self._see, self._wanted = pieces, arena, see, wanted
+        self._together, self._wanted = Together(pieces, arena, see), wanted
         self._gate = threading.Semaphore(decoders or max(1, len(pieces)))
-        self._schema: pa.Schema | None = None
-        self._columns: Columns | None = None
-        self._lock = threading.Lock()
 
-    def read(self, piece: Piece) -> list[_Run]:
+    def read(self, piece: Piece) -> list[Run]:
         """Many threads may wait for a store; only as many decode as there is memory for."""
-        memory = partial(reserve, is_lean=True) if self._arena.is_lean else _scratch
+        memory = partial(reserve, is_lean=True) if self._together.arena.is_lean else scratch
         part = _fetch(piece, memory, self._wanted)
         with self._gate:
             return self._decoded(piece, part)
 
-    def _decoded(self, piece: Piece, part: Part) -> list[_Run]:
-        arena = self._arena
+    def _decoded(self, piece: Piece, part: Part) -> list[Run]:
+        arena = self._together.arena
         with (
             _open_piece(piece, part, self._wanted, arena.capacity, arena.reserved) as opened,
             clear_errors(piece, opened.schema),
         ):
-            rows = opened.rows
+            rows, schema = opened.rows, opened.schema
             check_count(piece, rows, rows)
-            columns = self._columns_for(piece, opened.schema)
+            columns = self._together.columns_for(piece, schema, lambda each: _rows_with_gaps(each, schema))
             if columns is None:
-                runs = [_Run(0, table.num_rows, _move(table, self._arena)) for table in opened.tables()]
+                runs = [Run(0, table.num_rows, move(table, arena)) for table in opened.tables()]
             else:
-                runs = [_Run(columns.add(batch), len(batch)) for batch in opened.batches()]
+                runs = [Run(columns.add(batch), len(batch)) for batch in opened.batches()]
         if min(1.0, PAGE_VALUES / max(1, piece.records)) * piece.footprint > LARGE_PAGE:
             release_unused()
         check_count(piece, sum(run.records for run in runs), rows)
-        if self._see is not None:
-            for run in runs:
-                self._see(columns.table(run.first, run.records) if columns is not None else run.table)
+        self._together.show(runs)
         return runs
 
-    def _columns_for(self, piece: Piece, schema: pa.Schema) -> Columns | None:
-        """Where the rows of all pieces go, if they have a place beforehand."""
-        with self._lock:
-            if self._schema is None:
-                self._schema = schema
-                if all(piece.records for piece in self._pieces) and is_flat(schema):
-                    counts = [_rows_with_gaps(piece, schema) for piece in self._pieces]
-                    self._columns = Columns.reserve(schema, counts, self._arena)
-        if not schema.equals(self._schema):
-            raise ShardError(piece.file.name, 0, f"another schema than others, such as {self._pieces[0].file.name}")
-        return self._columns
-
-    def group(self, parts: list[list[_Run]]) -> Group:
-        runs = [run for part in parts for run in part]
-        counts = tuple(sum(run.records for run in part) for part in parts)
-        if self._columns is None:
-            return Group(pa.concat_tables(run.table for run in runs), counts=counts)
-        table = self._columns.table()
-        kind = np.int32 if table.num_rows < 1 << 31 else np.int64
-        rows = np.concatenate([np.arange(run.first, run.first + run.records, dtype=kind) for run in runs])
-        return Group(table, rows, counts=counts, schema=self._schema, table_bytes=self._columns.nbytes)
+    def group(self, parts: list[list[Run]]) -> Group:
+        return self._together.group(parts)
 
 
 def _step(piece: Piece, schema: pa.Schema) -> int:
     """Rows that are decoded at a time, of about so many bytes, and one less than what they then take in columns."""
-    wanted = max(_STEP_BYTES, _STEP_BYTES_A_COLUMN * len(schema))
+    wanted = max(STEP_BYTES, _STEP_BYTES_A_COLUMN * len(schema))
     return max(LEAST_ROWS, wanted * piece.records // max(1, piece.footprint) // ROWS * ROWS) - 1
 
 
@@ -151,33 +117,6 @@ def check_count(piece: Piece, found: int, rows: int) -> None:
         raise ShardError(piece.file.name, piece.start, f"{found} rows where the footer says {rows}; {RESTORE}")
     if piece.records and found != piece.records:
         raise ShardError(piece.file.name, piece.start, f"{found} rows, but {piece.records} were indexed")
-
-
-def _move(table: pa.Table, arena: Arena) -> pa.Table:
-    """A table's copy in the arena, as an Arrow stream, which can be read in place."""
-    metadata, table, size = table.schema.metadata, table.replace_schema_metadata(None), pa.MockOutputStream()
-    write_stream(table, size)
-    room = arena.view(arena.claim(size.size() + _ALIGNMENT), size.size() + _ALIGNMENT)
-    start = -np.frombuffer(room, np.uint8).ctypes.data % _ALIGNMENT
-    buffer = pa.py_buffer(room[start : start + size.size()])
-    write_stream(table, pa.FixedSizeBufferWriter(buffer))
-    return pa.ipc.open_stream(buffer).read_all().replace_schema_metadata(metadata)
-
-
-def _memory(size: int) -> memoryview:
-    """Memory that is not zeroed, and reused, once free, for the next request of the same size."""
-    return np.empty(size, np.uint8).data
-
-
-_threads = threading.local()
-
-
-def _scratch(size: int) -> memoryview:
-    """Memory that this thread reuses: zeroing fresh pages would take half of the time of a read."""
-    memory: memoryview | None = getattr(_threads, "memory", None)
-    if memory is None or len(memory) < size:
-        memory = _threads.memory = _memory(size)
-    return memory[:size]
 
 
 def _check_pages(piece: Piece, part: Part, chunks: list[pq.ColumnChunkMetaData], most: int) -> None:
@@ -217,24 +156,11 @@ class _Opened(NamedTuple):
             table = _decode(self.reader, self.groups, self.wanted.columns)
             yield widen(self.wanted.of(table), self.schema)
         else:
-            yield from _joined(widen(self.wanted.of(_table(batch)), self.schema) for batch in self._read(self.sure))
+            yield from joined(widen(self.wanted.of(table_of(batch)), self.schema) for batch in self._read(self.sure))
 
     def _read(self, rows: int) -> Iterator[pa.RecordBatch]:
         columns = self.wanted.columns
         yield from self.reader.iter_batches(rows, row_groups=self.groups, columns=columns, use_threads=False)
-
-
-def _joined(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Small tables joined into one: if a single row is large, all are decoded row by row, at a few KB per table."""
-    waiting, size = list[pa.Table](), 0
-    for table in tables:
-        if waiting and size + table.nbytes > _STEP_BYTES:
-            yield pa.concat_tables(waiting).combine_chunks() if len(waiting) > 1 else waiting[0]
-            waiting, size = [], 0
-        waiting.append(table)
-        size += table.nbytes + _TABLE_BYTES
-    if waiting:
-        yield pa.concat_tables(waiting).combine_chunks() if len(waiting) > 1 else waiting[0]
 
 
 def groups_within(piece: Piece, spans: list[tuple[int, int]]) -> list[int]:
@@ -246,7 +172,7 @@ def groups_within(piece: Piece, spans: list[tuple[int, int]]) -> list[int]:
 def _fetch(piece: Piece, memory: Callable[[int], memoryview], wanted: Wanted) -> Part:
     """Read a piece as stored, at once; or only the columns that are wanted, of which no checksum is known."""
     if wanted.names is not None:
-        footer, spans = _footer(piece)
+        footer, spans = cached_footer(piece.file)
         groups = _groups_at(piece, spans)
         return fetch_chunks(piece.file, chunks_of(footer, groups, wanted.numbers(footer)), memory)
     part = memory(piece.length)
@@ -255,10 +181,6 @@ def _fetch(piece: Piece, memory: Callable[[int], memoryview], wanted: Wanted) ->
     if piece.checksum:
         piece.check(Checksum.like(piece.checksum, part))
     return Part(piece.file.size, piece.start, part)
-
-
-def _footer(piece: Piece) -> tuple[pq.FileMetaData, list[tuple[int, int]]]:
-    return cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
 
 
 def _groups_at(piece: Piece, spans: list[tuple[int, int]]) -> list[int]:
@@ -274,7 +196,7 @@ def _open_piece(piece: Piece, part: Part, wanted: Wanted, memory: int, room: int
         footer = parse_footer(piece.file, bytes(part.view(piece.length - size, size)))
         spans = row_group_spans(piece.file, footer)
     else:
-        footer, spans = _footer(piece)
+        footer, spans = cached_footer(piece.file)
     groups = groups_within(piece, spans) if wanted.names is None else _groups_at(piece, spans)
     rows = sum(footer.row_group(index).num_rows for index in groups)
     data, numbers = pa.PythonFile(part, mode="r"), wanted.numbers(footer)
@@ -286,7 +208,7 @@ def _open_piece(piece: Piece, part: Part, wanted: Wanted, memory: int, room: int
         step = _step(piece, schema)
         usual = step + 1
         if not is_flat(schema):
-            most = max(_NESTED_BYTES, memory // _NESTED_PARTS)
+            most = max(NESTED_BYTES, memory // NESTED_PARTS)
             usual = max(1, min(rows, most * rows // max(1, piece.footprint)))
         sure = min((_sure_rows(piece, data, footer, group, numbers, usual, memory) for group in groups), default=usual)
     try:
@@ -326,19 +248,15 @@ def tables_of(piece: Piece, memory: int, wanted: Wanted = ALL) -> Iterator[tuple
     """The row groups that lie in a piece of a shard, a few MB at a time where values take no more then than in all of
     them; and how many rows these are."""
     found = 0
-    part = _fetch(piece, _memory, wanted)
+    part = _fetch(piece, fresh, wanted)
     with _open_piece(piece, part, wanted, memory) as opened, clear_errors(piece, opened.schema):
         rows = opened.rows
         check_count(piece, rows, rows)
         flat = is_flat(opened.schema)
-        for table in map(_table, opened.batches()) if flat else opened.tables():
+        for table in map(table_of, opened.batches()) if flat else opened.tables():
             found += table.num_rows
             yield table, rows
     check_count(piece, found, rows)
-
-
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
 
 
 def _decode(reader: pq.ParquetFile, groups: list[int], columns: list[str] | None) -> pa.Table:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from corgi2.errors import TooLargeError
 from corgi2.formats.parquet.chunks import Fetched, chunk_numbers, chunks_of, fetch_chunks
-from corgi2.formats.parquet.footer import ShardVersion, cached_footer
+from corgi2.formats.parquet.footer import cached_footer
 from corgi2.formats.parquet.reading import check_count, clear_errors, groups_within
 from corgi2.formats.parquet.schema import arrow_schema
 from corgi2.formats.paths import split_path
@@ -20,7 +20,7 @@ _ROWS = 16_384
 
 def read_selected(piece: Piece, paths: Collection[str], memory: int) -> pa.Table | None:
     """The columns that paths lead into; None if no path leads into any."""
-    footer, spans = cached_footer(ShardVersion(piece.file.name, piece.file.size, piece.file.version, piece.file))
+    footer, spans = cached_footer(piece.file)
     schema = arrow_schema(piece.file, footer)
     wanted = sorted({found for path in paths if (found := _column(path, schema))})
     if not wanted:

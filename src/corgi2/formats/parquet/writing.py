@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corgi2.formats.parquet.columns import ROW_BYTES, is_flat, table_bytes
-from corgi2.formats.parquet.profile import BATCH_OPTION, Profile, empty_table
+from corgi2.formats.columnar.tables import empty_table, in_memory
+from corgi2.formats.parquet.profile import BATCH_OPTION, Profile
 from corgi2.formats.pipe import Pipe
 from corgi2.host import give_back
 from corgi2.records import PLACE_BYTES, Block
@@ -30,13 +30,3 @@ def encode_blocks(blocks: Iterable[Iterable[pa.Table]], profile: Profile, pipe: 
                 give_back()
                 released = pipe.tell()
             yield Block(start, pipe.tell() - start, rows, footprint, checksum=pipe.cut())
-
-
-def in_memory(table: pa.Table) -> int:
-    """Bytes of a decoded row group in a group: if its columns become single arrays, its rows are listed."""
-    return table_bytes(table) + (ROW_BYTES * table.num_rows if is_flat(table.schema) else 0)
-
-
-def write_stream(table: pa.Table, sink: pa.NativeFile) -> None:
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)

@@ -34,6 +34,11 @@ def holds_text(schema: pa.Schema) -> bool:
     return any(kind in _TEXT for kind in schema.types)
 
 
+def narrow_texts(schema: pa.Schema) -> int:
+    """Columns of texts that get wider offsets here."""
+    return sum(kind in _WIDE for kind in schema.types)
+
+
 def _bits(kind: pa.DataType) -> int:
     """Bits of a value, if the type alone tells; else 0."""
     types = pa.types
@@ -56,7 +61,7 @@ def table_bytes(table: pa.Table | pa.RecordBatch) -> int:
     """Bytes that a table takes here: strings with offsets of 64 bits."""
     if is_fixed(table.schema):
         return fixed_bytes(table.schema, table.num_rows)
-    widened = sum(4 for kind in table.schema.types if kind in _WIDE) if is_flat(table.schema) else 0
+    widened = 4 * narrow_texts(table.schema) if is_flat(table.schema) else 0
     return int(table.nbytes + widened * table.num_rows)
 
 

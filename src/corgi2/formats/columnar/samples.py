@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from corgi2.errors import ShardError, SourceError
-from corgi2.formats.parquet.footer import RESTORE
-from corgi2.formats.parquet.nulls import is_number, nulls_problem
+from corgi2.formats.columnar.nulls import is_number, nulls_problem
+from corgi2.formats.columnar.tables import RESTORE
 from corgi2.formats.paths import is_asked
 from corgi2.order import Indices
 from corgi2.records import Group, numpy_of, taker
@@ -25,7 +25,7 @@ class Rows:
         for batch in self.take(records).to_batches(max_chunksize=1024):
             try:
                 rows = batch.to_pylist()
-            except (pa.ArrowException, ValueError, OverflowError) as error:
+            except (pa.ArrowException, ValueError, ArithmeticError) as error:
                 raise ShardError(self.url, 0, f"a value cannot be decoded ({error}); {RESTORE}") from error
             yield from rows
 
@@ -71,7 +71,7 @@ _COUNTER = pa.int64()
 def _as_list(column: pa.ChunkedArray, name: str, url: str) -> list[Any]:
     try:
         return list(column.to_pylist())
-    except (pa.ArrowException, ValueError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, ArithmeticError) as error:
         raise ShardError(url, 0, f"a value of {name!r} cannot be decoded ({error}); {RESTORE}") from error
 
 
