@@ -10,7 +10,7 @@ A shuffle takes at most, everything included and whatever its shards hold:
 The last two are known before it runs, and a plan that takes more than the process may use is refused. `index`,
 `inspect` and `verify` read shards within the same limit, with a buffer of 1 GB unless they are given another.
 Anything that does not fit (a record, a line, a row group) is refused because of its header or footer, or when reading
-it reaches the limit.
+it reaches the limit. What a loader takes besides its buffer is added up in `corgi2.online.room`.
 """
 
 from dataclasses import dataclass

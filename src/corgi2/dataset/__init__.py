@@ -1,10 +1,11 @@
 """A data set: from an address to its shards, from shards to blocks, and the index that keeps them.
 
-`source` finds shards (`patterns` has globs and braces, `splits` keeps training and validation data apart). `scan` finds
-blocks (`schemas` have to agree), `estimate` says what they take in memory, and `blocks` gives them to all others: from
-the index, or else by a scan; `narrowing` gives those of some columns. `indexing` is ``corgi2 index``; `index_tables`
-and `index_file` hold and store the index. `folder` knows the layout of ``.corgi2/``, and `sealing` the version and
-checksum of every file in it. A new way of naming data, or something new that is known of every block, goes here.
+`source` finds shards (`patterns` has globs and braces, `splits` keeps training and validation data apart, `recognition`
+looks into files whose names are only numbered). `scan` finds blocks (`schemas` have to agree), `estimate` says what
+they take in memory, and `blocks` gives them to all others: from the index, or else by a scan; `narrowing` gives those
+of some columns. `indexing` is ``corgi2 index``; `index_tables` and `index_file` hold and store the index. `folder`
+knows the layout of ``.corgi2/``, and `sealing` the version and checksum of every file in it. A new way of naming data,
+or something new that is known of every block, goes here.
 """
 
 from corgi2.dataset.blocks import Catalog, catalog_of, index_of, lineage_of, open_catalog, survey_of

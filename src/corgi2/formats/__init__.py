@@ -1,8 +1,10 @@
 """Bytes of a shard ↔ records. Formats know nothing about stores: a shard is a name, a size, and bytes on demand.
 
-A new format is a module, or a folder, with a ``FORMATS`` table (suffix → format), and a line in `registry`. If its
-records lie one after another, it needs only a `framed.Framing`; any other implements `format.Format`
-(docs/formats.md).
+A new format is a module, or a folder, with a ``FORMATS`` table (suffix → format), and a line in `registry`; `foreign`
+has those that are only recognised. If its records lie one after another, and nothing before or behind them depends on
+their number or order, it needs only a `framed.Framing`; any other implements `format.Format` (docs/formats.md). A file
+beside shards that other readers need (``state.json``, ``index.json``) is a `format.SideFiles` of its format, as in
+`arrow.hugging_face`.
 """
 
 from corgi2.formats.foreign import foreign_of

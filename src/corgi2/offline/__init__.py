@@ -2,8 +2,8 @@
 
 Planning writes nothing: `settings` (what the user chose), `outline` (the blocks to plan with), `planning` (from these
 to a `planned` shuffle), `places` (that it may use), `plan` (what was decided), `passes` (what each pass does, as data),
-`useless` (what gains nothing), `foresight` (all passes, and their requests), `dealt` (ranges in groups), `names` (of
-new shards), `holdout` (which records or shards are held out).
+`useless` (what gains nothing), `foresight` (all passes, and their requests), `ranges` and `dealt` (parts of blocks, and
+which group has them), `names` (of new shards), `holdout` (which records or shards are held out).
 
 Running: `run` is the function that users call, `shuffle_run` runs all passes, `pass_run` one of them, with one of the
 `engines`. A `task` is what these are given: groups, and where they go. `group` makes one, with a `mixer` and `threads`;
@@ -12,7 +12,8 @@ Running: `run` is the function that users call, `shuffle_run` runs all passes, `
 What is kept and cleaned up: `journal` (markers and sums), `plan_file` (the plan), `skipped` (damaged shards that were
 left out), `consumed` (what is deleted once its group is safe), `new_shards` and `finishing` (index and sums), `aside`
 (where held-out records go), `resume` and `discard` (what an earlier run left), `ways_back` (from damage between
-passes), `report`. The memory that a shuffle may take is added up in `corgi2.budget`.
+passes), `side_files` (files beside shards, written anew as their format says), `report`. The memory that a shuffle may
+take is added up in `corgi2.budget`.
 """
 
 from corgi2.offline.dealt import dealt_in

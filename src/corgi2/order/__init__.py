@@ -4,7 +4,8 @@ No I/O, numpy only: the same key gives the same order forever. `permutations` ha
 `drawing` has all that one pass draws at random, `groups` and `rounds` say which blocks are mixed together, and
 `neighbours` keeps equal keys apart. For the loader, `epochs` orders the blocks of an epoch, `worlds` says who reads it,
 `dealing` and `nodes` share it out, and `replaying` tells what is left of it. For comparisons, `simulate` has the orders
-of every method, and `noise` says how much of an order SGD feels. A new way of ordering records goes here.
+of every method, and `noise` says how much of an order SGD feels. A new way of ordering records goes here; a new order
+of the blocks of an epoch into `epochs`, and its name is a value of ``picks`` (`worlds`, `corgi2.online.choices`).
 """
 
 from corgi2.order.dealing import Deal, deal, deal_shards

@@ -1,10 +1,10 @@
 """``corgi2 inspect``: what a data set is made of, and how well it is mixed.
 
 `measuring` samples blocks (`blocks` reads them, `labels` finds what they are measured by, `sums` adds up, `estimate`
-says what follows from that, `measurement` what it means). `prediction` says what its shuffle should have given and
-what a loader's buffer holds, `outcome` compares the two, `content` looks at records without a label, `mixing` puts
-these together, and `inspection` is the command. These are facts about one data set; `corgi2.advice` compares ways of
-shuffling it.
+says what follows from that, `measurement` what it means). `prediction` says what its shuffle should have given and what
+a loader's buffer holds, `outcome` compares the two, `content` looks at records without a label, `mixing` puts these
+together, `picture` draws it, and `inspection` is the command. These are facts about one data set; `corgi2.advice`
+compares ways of shuffling it.
 """
 
 from corgi2.quality.inspection import Inspection, inspect

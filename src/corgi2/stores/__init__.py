@@ -9,8 +9,8 @@ A store is opened at a root (``s3://bucket/train``), and its paths are relative 
 - it can be pickled, and it works in a child process, forked or spawned, before or after its first use.
 
 A new store is a class with the methods of `store.Store`, its scheme in `url`, and a branch in `opening`; a provider
-that obstore knows needs only its scheme, in `options` and `remote`. `local` and `remote` are the two stores there are;
-`retries` is the table of what a failed request means.
+that obstore knows needs only its scheme, in `url`, `options` and `remote`. `local` and `remote` are the two stores
+there are; `retries` is the table of what a failed request means.
 """
 
 from corgi2.stores.direct import read_uncached
