@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import corgi2
 from corgi2.caching import place, reading, room
-from corgi2.caching.locks import try_lock, unlock
+from corgi2.caching.locks import locked, try_lock, unlock
 from corgi2.caching.room import PART, Room
 from corgi2.cli import cli
 from corgi2.errors import StoreError
@@ -266,6 +266,21 @@ def test_other_data_sets_make_room_the_longest_unused_first_but_not_those_in_use
     assert held.keys() == {"b", "c"}
     assert all(data.bytes == size and data.in_use for data in held.values())
     assert _bytes(cache) <= limit
+
+
+def test_no_entry_changes_its_name_while_all_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was listed by its old name, and looked at by then, would not be counted, and the limit exceeded."""
+    monkeypatch.setattr(room, "WAIT_SECONDS", 0.05)
+    folder, name = tmp_path / ("0" * 32), "1" * 32
+    folder.mkdir()
+    part = folder / f"{name}{PART}"
+    part.write_bytes(bytes(100))
+    held = Room(tmp_path, 150)
+    with locked(tmp_path / "room", 1), pytest.raises(TimeoutError):
+        held.publish(part, folder / name)
+    assert part.exists()
+    held.publish(part, folder / name)
+    assert [path.name for path in folder.iterdir()] == [name]
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

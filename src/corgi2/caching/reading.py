@@ -156,7 +156,7 @@ class Cache:
             raise _StoreFailure(error) from error
         self._count(misses=1)
         _write(fd, buffer)
-        part.rename(path)
+        self.room.publish(part, path)
         return True
 
     def _check_size(self, size: int) -> None:

@@ -64,6 +64,11 @@ class Room:
                 raise
             return True
 
+    def publish(self, part: Path, path: Path) -> None:
+        """Give a fetched entry its name. Under the lock, because whoever counts anew must find it under one of both."""
+        with self._counter():
+            part.rename(path)
+
     def remove(self, path: Path, fd: int) -> None:
         """Remove an entry, if it still is this open file."""
         with self._counter() as counter:
