@@ -92,6 +92,13 @@ def test_a_log_gets_a_line_once_somebody_waits_and_then_one_per_minute() -> None
     assert re.search(r"/s, about [0-9.]+ s left$", lines[0])
 
 
+def test_nothing_is_said_about_the_time_left_before_anything_is_done() -> None:
+    bar = Bar("counting", 1000, 4)
+    assert bar.line() == "corgi2: counting: 0 B of 1.0 KB, 0 of 4 groups"
+    bar.advance(10)
+    assert "/s, about " in bar.line()
+
+
 def test_a_notebook_gets_a_bar() -> None:
     code = "import sys; sys.modules['ipykernel'] = sys\n" + _WAITS.format(seconds=0.7, patience=0.1, line_seconds=60)
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True)

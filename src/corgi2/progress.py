@@ -42,14 +42,14 @@ class Bar:
 
     def line(self) -> str:
         """The progress as one line of a log."""
-        seconds = max(1e-9, time.monotonic() - self._started)
-        left = (self.total - self.done) * seconds / max(1, self.done)
         parts = [
             f"{self._text(self.done) if self.unit == BYTES else f'{self.done:,}'} of {self._text(self.total)}",
             self.groups_text,
-            f"{self._text(int(self.done / seconds))}/s",
-            f"about {format_seconds(left)} left",
         ]
+        if self.done:  # until then, nothing tells how long it will take
+            seconds = max(1e-9, time.monotonic() - self._started)
+            left = (self.total - self.done) * seconds / self.done
+            parts += [f"{self._text(int(self.done / seconds))}/s", f"about {format_seconds(left)} left"]
         return f"corgi2: {self.label}: " + ", ".join(part for part in parts if part)
 
     def _text(self, count: int) -> str:

@@ -71,6 +71,11 @@ def test_the_command_that_names_one_split_is_whole_and_runs(run: Run, splits: Pa
     assert run("verify", shown[2], tmp_path / "out")[0] == 0
 
 
+def test_a_target_that_was_named_like_the_source_stays_in_the_command(run: Run, splits: Path) -> None:
+    shown = shlex.split(_line(run("shuffle", splits, splits)[2]).partition("for example: ")[2])
+    assert shown[2] != shown[3] == str(splits)
+
+
 def test_a_command_with_secrets_is_shown_without_them(run: Run, splits: Path) -> None:
     error = run("shuffle", splits, "memory://x/y", "--dst-option", "secret_access_key=abcdef")[2]
     assert "abcdef" not in error

@@ -110,7 +110,7 @@ def test_a_compressed_shard_larger_than_the_buffer_is_refused_with_the_buffer_th
         else:
             write_source(tmp_path / f"tar{number}", suffix, [1500])
             path.write_bytes((tmp_path / f"tar{number}" / f"data-0000{suffix}").read_bytes())
-    with pytest.raises(SourceError, match=r"more than the buffer of 100000; buffer='(\d+)MB' would do") as caught:
+    with pytest.raises(SourceError, match=r"more than the buffer of 100 KB; buffer='(\d+)MB' would do") as caught:
         _plan(tmp_path, buffer_bytes=100_000)
     enough = int(str(caught.value).split("buffer='")[1].split("MB")[0]) * 1_000_000
     shuffle(tmp_path / "in", tmp_path / "out", buffer=enough)

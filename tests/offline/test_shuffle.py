@@ -54,7 +54,7 @@ def test_groups_hold_every_block_once_and_fit_the_buffer(sizes: list[int], share
 
 
 def test_a_block_that_does_not_fit_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ValueError, match="takes 30 bytes in memory, more than the buffer of 20"):
+    with pytest.raises(ValueError, match="takes 30 B in memory, more than the buffer of 20 B"):
         cut_groups(np.array([10, 30]), 20, (0,))
 
 
@@ -302,7 +302,7 @@ def test_other_parameters_a_changed_source_and_foreign_files_are_refused(tmp_pat
 def test_a_buffer_that_is_too_small_names_one_that_would_do(tmp_path: Path) -> None:
     write_source(tmp_path / "in", ".jsonl.zst", [2000] * 2)
     problem = _refusal(tmp_path / "in", tmp_path / "out", buffer="10KB")
-    assert "more than the buffer of 10000; buffer='1MB' would do" in problem
+    assert "more than the buffer of 10.0 KB; buffer='1MB' would do" in problem
     assert not (tmp_path / "out").exists()
 
 

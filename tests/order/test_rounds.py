@@ -52,7 +52,7 @@ def test_every_range_is_in_one_group_of_its_round_and_groups_fit(
 
 
 def test_a_range_that_does_not_fit_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a block takes 9 bytes in memory, more than the buffer of 8"):
+    with pytest.raises(ValueError, match="a block takes 9 B in memory, more than the buffer of 8 B"):
         cut_rounds(np.array([1, 9]), np.array([0, 0]), 8, KEY)
 
 

@@ -81,7 +81,7 @@ def test_the_record_that_lacks_a_label_is_named(format: str, value: str | None, 
     rows = [[{"meta": {"lang": "de", "n": row}} for row in range(10)] for _ in range(4)]
     rows[2][7] = {"meta": {"lang": None, "n": 7}} if value is None else {"meta": {"n": 7}}
     folder = _write(tmp_path / "in", format, rows)
-    with pytest.raises(SourceError, match=r"a-2\.\w+: record 7 has no value of '(json\.)?meta\.lang'; it has: "):
+    with pytest.raises(SourceError, match=r"a-2\.\w+: record 7(:| has no value of) '(json\.)?meta\.lang'(;| is null)"):
         measure(folder, [f"{PREFIX[format]}meta.lang"])
 
 
@@ -92,7 +92,7 @@ def test_a_null_is_no_label(kind: pa.DataType, tmp_path: Path) -> None:
         values = pa.array([1, 0, 1, None], pa.int64()).cast(kind)
         data = parquet_of(pa.table({"v": values, "id": range(4)}), row_group_size=2)
         (tmp_path / "in" / f"a-{number}.parquet").write_bytes(data)
-    with pytest.raises(SourceError, match=r"a-\d\.parquet: record 3 has no value of 'v'; it has: v, id"):
+    with pytest.raises(SourceError, match=r"a-\d\.parquet: record 3: 'v' is null there; measure by another"):
         measure(tmp_path / "in", ["v"])
 
 

@@ -64,7 +64,7 @@ def probe(source: Source) -> Probed:
     if source.store.is_local:
         how = "measured past the page cache"
     if total < _LEAST_BYTES:
-        bandwidth, how = max(bandwidth, DISK_BANDWIDTH), f"latency {how}; too little data for bandwidth: a usual disk's"
+        bandwidth, how = DISK_BANDWIDTH, f"latency {how}; too little data for bandwidth: a usual disk's"
     return Probed(bandwidth, statistics.median(waits), how)
 
 

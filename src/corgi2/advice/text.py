@@ -86,7 +86,8 @@ def then(advice: Advice) -> list[str]:
     first = [f"first, once: {index_command(shape.url, means)}"] if shape.needs_index and method.command is None else []
     picks, buffer = method.way.picks if is_mixed else "even", exact_size(means.online_buffer)
     reader = reader_of(method.target or shape.url, means, buffer=buffer, picks=picks)
-    return [*first, f"then train from {reader}; even is the default"]
+    train = "then train" if first or method.command is not None else "train"
+    return [*first, f"{train} from {reader}; even is the default"]
 
 
 def as_text(advice: Advice) -> str:

@@ -41,9 +41,11 @@ def command_line(words: Sequence[str] | None = None) -> str:
 def with_example(problem: Problem, error: BaseException) -> Problem:
     """If something else should have been named, show the whole command that names it."""
     instead = error.instead if isinstance(error, SourceError) else None
-    if instead is None or not any(_is_url(word, instead[0]) for word in sys.argv[2:]):
+    words = sys.argv[1:]
+    place = next((place for place, word in enumerate(words) if place and instead and _is_url(word, instead[0])), None)
+    if instead is None or place is None:
         return problem
-    words = [instead[1] if place and _is_url(word, instead[0]) else word for place, word in enumerate(sys.argv[1:])]
+    words[place] = instead[1]  # the first alone: a target may have the same name
     return replace(problem, hint=f"{(problem.hint or '').partition(': ')[0]}: {command_line(words)}")
 
 

@@ -87,9 +87,10 @@ def room_for(
     half, beside = buffer_bytes // workers // 2, beside_blocks(catalog.source, catalog.index)
     blocks = int(np.searchsorted(sums, beside.left(half), "right"))
     if not blocks:
+        readers = "the reader" if workers == 1 else f"each of {workers} readers"
         raise SourceError(
-            f"{catalog.source.url}: a block takes up to {format_size(beside.largest)} in memory, and each of "
-            f"{workers} readers holds two; {option}={format_size(buffer_bytes)!r} is too small: "
+            f"{catalog.source.url}: a block takes up to {format_size(beside.largest)} in memory, and {readers} holds "
+            f"two; {option}={format_size(buffer_bytes)!r} is too small: "
             f"{option}='{-(-workers * beside.least // 1_000_000)}MB' would do, or smaller blocks (corgi2 shuffle)"
         )
     return _room(catalog, blocks, beside.threads(half), workers)

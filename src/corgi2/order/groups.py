@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from corgi2.order.permutations import Indices, draws, permutation
+from corgi2.sizes import format_size
 
 _ALIGNED = 1.25
 """Groups that are cut alike in every round are preferred, even if there are up to this many times as many of them."""
@@ -115,7 +116,9 @@ def random_ranks(parents: Indices, key: Sequence[int]) -> Indices:
 def check_blocks(footprints: Indices, capacity: int) -> None:
     largest = int(footprints.max(initial=0))
     if largest > capacity:
-        raise ValueError(f"a block takes {largest} bytes in memory, more than the buffer of {capacity}")
+        raise ValueError(
+            f"a block takes {format_size(largest)} in memory, more than the buffer of {format_size(capacity)}"
+        )
 
 
 def _cut(

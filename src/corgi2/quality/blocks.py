@@ -46,7 +46,10 @@ class Blocks:
             return SourceError(f"{place}: {lack.problem}")
         _, decoder = self._read(number, None)
         (sample,) = decoder.samples(np.array([record]))
-        known = ", ".join(path for path, _ in paths_of(sample))
+        paths = [path for path, _ in paths_of(sample)]
+        if lack.path in paths:
+            return SourceError(f"{place}: {lack.path!r} is null there; measure by another label, or fill it in first")
+        known = ", ".join(paths)
         return SourceError(f"{place} has no value of {lack.path!r}; it has: {known[:_NAMES] or 'nothing'}")
 
     def _read(self, number: int, paths: Collection[str] | None) -> tuple[Group, Decoder]:
