@@ -324,10 +324,10 @@ def test_a_lock_that_goes_once_it_is_written_stops_nobody(tmp_path: Path, monkey
     _begun(tmp_path)
     real = os.replace
 
-    def replace(temporary: Path, final: Path) -> None:
+    def replace(temporary: Path | str, final: Path | str) -> None:
         real(temporary, final)
-        if final.name == "lock":
-            final.unlink()
+        if Path(final).name == "lock":
+            Path(final).unlink()
 
     monkeypatch.setattr(os, "replace", replace)
     shuffle(tmp_path / "in", tmp_path / "out", buffer_blocks=2)
