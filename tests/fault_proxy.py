@@ -12,8 +12,6 @@ import struct
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
@@ -68,17 +66,15 @@ class FaultProxy:
     def inject_randomly(self, fault: Fault, probability: float, seed: int) -> None:
         self._random = random.Random(seed), probability, fault
 
-    @contextmanager
-    def in_flight(self) -> Iterator[None]:
-        """Counts what is on its way."""
+    def begin(self) -> None:
+        """Count one more request that is on its way."""
         with self._lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.at_once -= 1
+
+    def end(self) -> None:
+        with self._lock:
+            self.at_once -= 1
 
     def stop(self) -> None:
         self.stopping.set()
@@ -131,8 +127,18 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def _pass(self) -> None:
-        with self.server.proxy.in_flight():
+        self._is_counted = True
+        self.server.proxy.begin()
+        try:
             self._pass_on()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """Before the last bytes go: a client that has them may send its next request at once."""
+        if self._is_counted:
+            self._is_counted = False
+            self.server.proxy.end()
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -178,6 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
             if key.lower() not in _HOP_BY_HOP:
                 self.send_header(key, value)
         self.send_header("Content-Length", length)
+        if self.command == "HEAD" or not data:
+            self._end()
         self.end_headers()
         if self.command != "HEAD":
             self._write(data[:sent])
@@ -186,6 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
         rate = self.server.proxy.bytes_a_second
         step = len(data) or 1 if rate is None else max(1, int(rate * 0.02))
         for at in range(0, len(data), step):
+            if at + step >= len(data):
+                self._end()
             self.wfile.write(data[at : at + step])
             if rate is not None:
                 time.sleep(len(data[at : at + step]) / rate)
